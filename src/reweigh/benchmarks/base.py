@@ -1,8 +1,7 @@
-"""The base class of benchmarks, which ask, score and describe themselves, and their registry.
+"""The base class of benchmarks, and their registry.
 
-A benchmark's title, data, images, metrics and options for tuning are attributes of its class, so that a new one is
-added in one place: a subclass, registered in :data:`BENCHMARKS` or by the entry-point group ``reweigh.benchmarks``.
-Knows no model and no linguistics.
+A benchmark describes itself: title, data, images and metrics are attributes of its class. A new one is added in one
+place, as a subclass registered in :data:`BENCHMARKS` or by the entry-point group ``reweigh.benchmarks``.
 """
 
 from __future__ import annotations
@@ -65,13 +64,13 @@ class Benchmark(ABC):
     """
 
     name: ClassVar[str]
-    """The name it is registered under, and that records and results carry."""
+    """The name in the registry, in records and in results."""
 
     title: ClassVar[str] = ""
     """The name as papers write it; ``name`` if empty."""
 
     dataset: ClassVar[Dataset | None] = None
-    """Its files, for ``reweigh data``; without one they are expected in a folder called ``name``."""
+    """Its files, for ``reweigh data``; without one, they are expected in a folder called ``name``."""
 
     image_dataset: ClassVar[Dataset | None] = None
     """The dataset of its images, if they are separate from its files."""
@@ -85,19 +84,19 @@ class Benchmark(ABC):
     The constructor of a judged benchmark takes judge, prompt and concurrency."""
 
     rated_as: ClassVar[Mapping[str, str]] = {}
-    """By kind of judge, the benchmarks that rate these same answers another way; their figures keep their own name."""
+    """The benchmarks that rate the same answers by another kind of judge, by that kind."""
 
     answers_of: ClassVar[str | None] = None
-    """The benchmark whose answers it rates, where it only rates them another way."""
+    """The benchmark whose answers it rates, if it has no questions of its own."""
 
     metrics: ClassVar[Sequence[MetricInfo]] = ()
-    """What its figures are called and how they are read, in the order of the pages."""
+    """Its figures and how to read them, in the order in which they are shown."""
 
     yes_no: ClassVar[bool] = False
-    """Whether it asks yes/no questions, on which a comparison needs further controls."""
+    """Whether it asks yes/no questions, for which a comparison adds controls."""
 
     tuning_options: ClassVar[Mapping[str, Any]] = {}
-    """Options that select records for tuning, separate from those used to report results."""
+    """Options that select records for tuning, disjoint from those used to report results."""
 
     data_dir: Path = Path(".")
 
@@ -123,19 +122,19 @@ class Benchmark(ABC):
         raise NotImplementedError(f"{type(self).__name__} defines neither score_response nor score")
 
     def objects(self, text: str) -> list[str]:
-        """The objects that a text mentions, repeats kept; for benchmarks that look for objects."""
+        """Return the objects that a text mentions, with repeats; for benchmarks that look for objects."""
         raise InputError(f"{self.name} does not look for objects in texts", hint="use world or chair")
 
     def known_ids(self) -> Collection[Id]:
-        """Ids that may be answered; by default those of all records."""
+        """Return the ids that may be answered; by default those of all records."""
         return [record.id for record in self.records()]
 
     def asked_ids(self) -> Collection[Id] | None:
-        """Ids that a complete file of responses answers; None where any of the known ones may be chosen."""
+        """Return the ids that a complete response file answers; None if any subset of the known ones will do."""
         return self.known_ids()
 
     def asked(self, identity: Id) -> Asked:
-        """What is asked under an id, with which a file's own question, image and label are compared."""
+        """Return what is asked under an id, to compare with the question, image and label in a response file."""
         return Asked()
 
     def score(
@@ -161,11 +160,11 @@ class Benchmark(ABC):
         return {}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """The figures as the official program prints them, where it does so in its own way."""
+        """Compute the figures as the official program prints them, if it rounds or smooths them its own way."""
         return {}
 
     def close(self) -> None:  # noqa: B027 (a benchmark without a judge has nothing to release)
-        """Release what scoring opened, such as the connections to a judge."""
+        """Release what scoring opened, such as connections to a judge."""
 
     @classmethod
     def read_responses(
@@ -176,12 +175,12 @@ class Benchmark(ABC):
 
     @classmethod
     def image_names(cls, image: Id) -> list[str]:
-        """File names that an item's image may have, for items without a record."""
+        """List file names that an item's image may have, for items without a record."""
         return [image] if isinstance(image, str) else [f"{image}.jpg", f"{image}.png"]
 
     @classmethod
     def heading(cls) -> str:
-        """The title, or the name if there is none."""
+        """Return the title, or the name if there is none."""
         return cls.title or cls.name
 
     @classmethod
@@ -191,7 +190,7 @@ class Benchmark(ABC):
 
     @classmethod
     def headlines(cls, names: Sequence[str]) -> list[MetricInfo]:
-        """Those of some metrics that a reader looks for first; the first five if none is declared a headline."""
+        """Select the metrics that a reader looks for first; the first five if none is declared a headline."""
         wanted = [info.name for info in cls.metrics if info.headline] or list(names)[:HEADLINES]
         return [cls.metric_info(name) for name in wanted if name in names]
 

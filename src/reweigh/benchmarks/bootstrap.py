@@ -1,7 +1,7 @@
 """Image bootstrap over additive counts: intervals of a figure, and of the difference of two runs.
 
-Images are drawn with replacement; an image carries all its items. A resample is a row of weights times the
-matrix of counts, so a figure needs only sums. It does not interpret the counts.
+Images are drawn with replacement, each with all its items. A resample is a row of weights times the matrix of
+counts, so a figure needs only sums. The counts are not interpreted here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """From summed counts (one array entry for each resample) to figures; NaN where a figure is undefined.
 
-A count that no item carries is zero, so items need to carry only the counts that concern them."""
+A count that no item has is zero, so an item needs only the counts that concern it."""
 
 Compare: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], Mapping[str, Array]]
-"""From the figures of two runs, the first and the second, to whatever compares them."""
+"""From the figures of two runs to a comparison of them."""
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -32,7 +32,7 @@ _BLOCK = 1 << 22  # weights held at once
 
 
 def ratio(numerator: Array, denominator: Array, *, scale: float = 100.0) -> Array:
-    """Divide, in percent by default; NaN where the denominator is zero."""
+    """Divide, in percent by default; NaN if the denominator is zero."""
     top, bottom = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
     result = np.full(bottom.shape, np.nan)
     np.divide(scale * top, bottom, out=result, where=bottom != 0)
@@ -40,7 +40,7 @@ def ratio(numerator: Array, denominator: Array, *, scale: float = 100.0) -> Arra
 
 
 def harmonic(first: Array, second: Array) -> Array:
-    """Harmonic mean; 0 where both are 0, NaN where one is undefined."""
+    """Compute the harmonic mean; 0 if both are 0, NaN if one is undefined."""
     total = np.asarray(first + second, float)
     product = np.asarray(2 * first * second, float)
     result = np.where(np.isnan(total), np.nan, 0.0)
@@ -55,7 +55,7 @@ def sum_counts(items: Sequence[Item]) -> dict[str, float]:
 
 
 def point(items: Sequence[Item], figures: Figures) -> dict[str, float | None]:
-    """Compute the figures of the items themselves; None where undefined."""
+    """Compute the figures of items without intervals; None if undefined."""
     names, matrix = _by_image(items)
     return {name: _number(value) for name, value in figures(_named(names, matrix.sum(axis=0))).items()}
 
@@ -113,7 +113,7 @@ def paired_difference(
 
 
 def differences(old: Mapping[str, Array], new: Mapping[str, Array]) -> dict[str, Array]:
-    """Each figure of one run minus the other's."""
+    """Subtract each figure of one run from the other's."""
     return {name: new[name] - old[name] for name in new}
 
 

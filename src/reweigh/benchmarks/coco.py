@@ -1,6 +1,6 @@
-"""COCO annotation files as CHAIR needs them: which images, which instance categories, which captions.
+"""COCO annotation files as CHAIR needs them: images, instance categories and captions.
 
-Reads the files of 2014 or 2017, train and val or either alone.
+Reads the files of 2014 or 2017; train, val or both.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ COCO_VAL2014 = Dataset(
 
 
 def image_names(number: int) -> list[str]:
-    """File names of the image of a number, in the releases of 2014 and 2017."""
+    """List the file names of an image in the releases of 2014 and 2017."""
     return [f"COCO_val2014_{number:012d}.jpg", f"{number:012d}.jpg"]
 
 
 class Coco:
     """What the annotation files say, by image id.
 
-    The files of one split are read at once and the others when :meth:`complete` is called: an image belongs to one
-    split of a year, and the training files are long.
+    One split is read at once and the rest only when :meth:`complete` is called, because the training files are large.
 
     Args:
         data_dir: Folder of the files, or a folder above it.
-        year: 2014 or 2017; by default captions and instances are each taken from 2014 if they are there.
+        year: 2014 or 2017; by default 2014 where its files exist, for captions and instances each.
         split: The split to read at once.
     """
 
@@ -72,12 +71,12 @@ class Coco:
         self._load(lambda path: len(years) > 1 or f"_{split}2" in path.name)
 
     def ids(self) -> set[int]:
-        """List all images that the files read so far know."""
+        """Return all images in the files read so far."""
         listed = {identity for split in self.image_file.values() for identity in split}
         return listed | self.captions.keys() | self.instances.keys()
 
     def complete(self) -> None:
-        """Read the files that were left."""
+        """Read the remaining files."""
         self._load(lambda path: True)
 
     def _load(self, wanted: Callable[[Path], bool]) -> None:
@@ -133,6 +132,6 @@ def _parse(path: Path) -> Any:
 
 
 def _without_outlines(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop segmentation masks while parsing: they are most of the bytes and are not needed."""
+    """Drop segmentation masks while parsing: most of the bytes, and not needed."""
     value.pop("segmentation", None)
     return value

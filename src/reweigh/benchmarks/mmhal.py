@@ -1,10 +1,10 @@
 """MMHal-Bench: 96 questions, each answer rated from 0 to 6 by a judge whose prompt is not shipped.
 
-A chat judge's reply is read in two ways, both named: ``official`` looks for "rating: s" anywhere in the text, digits
-being read one by one; ``strict`` (the paper's wording) requires one whole number from 0 to 6 after "rating: ". A
-reply with no or several ratings scores 0 under both and is counted as unparsed.
+A chat judge's reply is read by one of two rules: ``official`` looks for "rating: s" anywhere in the text, digit by
+digit; ``strict`` (the paper's wording) requires one whole number from 0 to 6 after "rating: ". A reply with no or
+several ratings scores 0 under both and is counted as unparsed.
 
-Over closed questions (``mmhal-systemone``) the judge gives a probability for each rating. The state is the same
+With closed questions (``mmhal-systemone``) the judge gives a probability for each rating. The state is the same
 filled-in prompt, the levels are the ratings as that prompt describes them. These figures are not the paper's.
 """
 
@@ -151,9 +151,9 @@ def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def parse_official(reply: str) -> int | None:
-    """The official program's reading: the one digit s for which "rating: s" occurs, or None.
+    """Read as the official program does: the one digit s for which "rating: s" occurs, or None.
 
-    It looks for the characters only, so that 10 reads as 1, 4.5 as 4 and "underrating: 3" as 3.
+    It matches characters only, so 10 reads as 1, 4.5 as 4 and "underrating: 3" as 3.
     """
     text = reply.lower()
     found = [score for score in RATINGS if f"rating: {score}" in text]
@@ -165,7 +165,7 @@ _VALID = {f"rating: {score}": score for score in RATINGS}
 
 
 def parse_strict(reply: str) -> int | None:
-    """The strict reading: all "rating: n" entries name one and the same whole number from 0 to 6."""
+    """Read strictly: all "rating: n" entries name the same whole number from 0 to 6."""
     found = set(_RATING.findall(reply.lower()))
     return _VALID.get(found.pop()) if len(found) == 1 else None
 
@@ -196,7 +196,7 @@ class MMHal(_MMHal, ChatJudged):
         return {**super().describe(items), "unparsed_official": unparsed}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
-        """What the official program prints for all 96: two decimals, the rate as a fraction."""
+        """Compute what the official program prints for all 96: two decimals, the rate as a fraction."""
         if len(items) != RECORDS:
             return {}
         counts = sum_counts(items)
@@ -226,7 +226,7 @@ class MMHal(_MMHal, ChatJudged):
 
 
 class MMHalSystemOne(_MMHal, ScaleJudged):
-    """MMHal-Bench by the most likely rating, the expected one beside it."""
+    """MMHal-Bench by the most likely rating, with the expected one beside it."""
 
     name = "mmhal-systemone"
     title = "MMHal-Bench (systemone)"
@@ -267,7 +267,7 @@ class MMHalSystemOne(_MMHal, ScaleJudged):
 
 
 def levels(prompt: str) -> tuple[str, ...]:
-    """The ratings as the prompt describes them, ``Rating: 3, ...``; by number alone where it does not describe all.
+    """Return the ratings as the prompt describes them, ``Rating: 3, ...``; by number alone if it does not describe all.
 
     Example:
         >>> levels("no such list")[3]

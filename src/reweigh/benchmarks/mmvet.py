@@ -1,11 +1,11 @@
 """MM-Vet: 218 questions, each answer graded from 0 to 1 by a judge whose prompt is not shipped.
 
-A chat judge is asked by one of two sets of rules, both named. ``strict`` is the paper's: one question at temperature 0,
-and the whole reply must be one of 0.0, 0.1, ..., 1.0 (so 0.85 is unparsed and scores 0). ``official`` is the official
-program's: the text before the first blank is parsed by Python's float and must be in [0, 1]; otherwise it asks again
-with a suffix, hotter each time, and gives up after five readings.
+A chat judge is asked by one of two rules. ``strict`` is the paper's: one question at temperature 0, and the whole reply
+must be one of 0.0, 0.1, ..., 1.0 (so 0.85 is unparsed and scores 0). ``official`` is the official program's: the text
+before the first blank is parsed by Python's float and must be in [0, 1]; otherwise it asks again with a suffix, at a
+higher temperature each time, and gives up after five readings.
 
-Over closed questions (``mmvet-systemone``) the judge gives a probability for each of the eleven grades. The state is the
+With closed questions (``mmvet-systemone``) the judge gives a probability for each of the eleven grades. The state is the
 same prompt with the row to complete. These figures are not the paper's.
 """
 
@@ -35,7 +35,7 @@ TENTHS = 10
 GRADES = tuple(f"{level / TENTHS:.1f}" for level in range(TENTHS + 1))
 JUDGE_TOKENS = 3
 RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
-"""Of the repeated questions; the official program fetches one more at 2.0 and does not read it."""
+"""Temperatures of repeated questions; the official program asks once more at 2.0 and ignores the reply."""
 OWN_SUFFIX = "\nAnswer with the number alone: "
 
 NO_GRADE = "no such question, or a NaN grade"
@@ -78,7 +78,7 @@ class _MMVet(Judged):
         return {**super().describe(items), "capability_counts": counted}
 
     def _filled(self, question: Question, answer: str) -> str:
-        """The judge's prompt with the row to complete; newlines and bars of the answer stay as they are."""
+        """Append the row to complete to the prompt; newlines and bars in the answer stay as they are."""
         reference = question.answer.replace("<AND>", " <AND> ").replace("<OR>", " <OR> ")
         return self._prompt + "\n" + " | ".join([question.text, reference, answer, ""])
 
@@ -101,7 +101,7 @@ class _MMVet(Judged):
                     (images / str(row["imagename"])).as_posix(),
                     str(row["question"]),
                     str(row["answer"]),
-                    # one order, whatever the file's
+                    # one order, whatever the order in the file
                     tuple(sorted(capabilities, key=lambda one: (order.get(one, len(order)), one))),
                 )
             except (KeyError, TypeError) as error:
@@ -128,14 +128,14 @@ class _MMVet(Judged):
 
 
 def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """The figures that counts lead to, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
+    """Yield the figures of parts, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
     for key in counts:
         if key.startswith(("n:", "n=")):
             yield (key[2:] if key[1] == ":" else f"exactly_{key[2:]}"), key[1:]
 
 
 def parse_official(reply: str) -> float | None:
-    """The official reading of one reply; it accepts whatever Python's float does, NaN included."""
+    """Read one reply as the official program does; it accepts whatever Python's float does, even NaN."""
     try:
         value = float(reply.split(" ")[0].strip())
     except ValueError:
@@ -144,7 +144,7 @@ def parse_official(reply: str) -> float | None:
 
 
 def parse_strict(reply: str) -> float | None:
-    """The strict reading: the whole reply is one of the eleven grades."""
+    """Read one reply strictly: the whole of it is one of the eleven grades."""
     text = reply.strip()
     if not text.isascii() or not text.replace(".", "", 1).isdigit():
         return None
@@ -182,7 +182,7 @@ class MMVet(_MMVet, ChatJudged):
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
 
         def mean(kind: str) -> Array:
-            # One NaN grade makes the official mean NaN; here the figure is undefined and says so.
+            # One NaN grade makes the official mean NaN; here the figure is undefined, with a reason.
             grades = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
             return np.where(counts[f"nan{kind}"] > 0, np.nan, grades)
 
@@ -194,13 +194,13 @@ class MMVet(_MMVet, ChatJudged):
         return {**super().describe(items), "runs": self.runs}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
-        """What the official program writes for all questions; nothing under other rules."""
+        """Compute what the official program writes for all questions; nothing under other rules."""
         whole = self.rules == "official" and len(items) == len(self.questions)
         return official_figures(items) if whole else {}
 
     @cached_property
     def _suffix(self) -> str:
-        """What the official program adds when it asks again."""
+        """The text that the official program adds when it asks again."""
         texts = strings_of(self._prompt_path())
         return next(
             (text for text in texts if text.startswith("\n") and text.endswith("(digit): ")), OWN_SUFFIX
@@ -214,7 +214,7 @@ class MMVet(_MMVet, ChatJudged):
         for attempt, temperature in enumerate(RETRY_TEMPERATURES if self.rules == "official" else ()):
             if score is not None:
                 break
-            # The first repeat is at temperature 0 too: the number of the attempt keeps its verdict separate.
+            # The first repeat is also at temperature 0; the sample number keeps its verdict separate.
             sample = run * (len(RETRY_TEMPERATURES) + 1) + attempt + 1
             again = user(
                 filled + self._suffix, temperature=temperature, max_tokens=JUDGE_TOKENS, sample=sample
@@ -238,10 +238,9 @@ class MMVet(_MMVet, ChatJudged):
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """What the official program writes for items in the file's order: one decimal, and the runs' spread.
+    """Compute what the official program writes for items in the file's order: one decimal, and the spread of runs.
 
-    Grades are added one by one and rounded by NumPy, as there: where a figure ends on a half, its last bit
-    decides.
+    Grades are added one by one and rounded by NumPy as there, because the last bit decides how a half is rounded.
     """
     runs = sum(name.startswith("score@") for name in items[0].counts)
     sums: dict[str, list[float]] = {}
@@ -260,7 +259,7 @@ def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
 
 
 class MMVetSystemOne(_MMVet, ScaleJudged):
-    """MM-Vet by the most likely grade, the expected one beside it."""
+    """MM-Vet by the most likely grade, with the expected one beside it."""
 
     name = "mmvet-systemone"
     title = "MM-Vet (systemone)"

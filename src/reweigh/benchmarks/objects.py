@@ -1,9 +1,9 @@
-"""Two benchmarks of one's own pictures from one file of what they show: descriptions scored as CHAIR, and questions.
+"""Two benchmarks on your own pictures: descriptions scored like CHAIR, and yes/no questions.
 
-The file has one JSON line for each picture, checked strictly:
-``{"image": "a.jpg", "objects": ["dog"], "absent": ["cat"], "synonyms": {"dog": ["puppy"]}}``, of which only the first two
-are needed. The vocabulary is every object that any line names; a synonym given once holds for the whole file. Needs no
-COCO files and no language toolkit.
+A file says what the pictures show, one JSON line each:
+``{"image": "a.jpg", "objects": ["dog"], "absent": ["cat"], "synonyms": {"dog": ["puppy"]}}``; only the first two fields
+are required. The vocabulary is every object that any line names; a synonym given once holds for the whole file. Needs
+no COCO files and no language toolkit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HINT = 'one line for each picture: {"image": "a.jpg", "objects": ["dog", "person
 
 @dataclass(frozen=True)
 class Picture:
-    """One line: what the picture shows, and what it certainly does not."""
+    """One line: what a picture shows, and what it certainly does not."""
 
     image: str
     objects: frozenset[str]
@@ -75,14 +75,14 @@ class Truth:
                     f"{where}, has {form!r} as a word for {name!r}, but it is also a word for {other!r}"
                 )
         for form, name in list(self._forms.items()):
-            self._forms.setdefault(plural(form), name)  # a form of the file wins
+            self._forms.setdefault(plural(form), name)  # a form in the file wins
         longest = sorted(self._forms, key=len, reverse=True)
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest)) + r")(?!\w)")
 
     def mentions(self, text: str) -> list[tuple[str, str, int, int]]:
-        """Word, object, start and end of each mention; the longest form wins."""
+        """Return word, object, start and end of each mention; the longest form wins."""
         lowered = text.lower()
-        if len(lowered) != len(text):  # a few letters change their length: compare them as they are
+        if len(lowered) != len(text):  # a few letters change their length; leave them as they are
             lowered = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
         return [
             (text[found.start() : found.end()], self._forms[found.group()], found.start(), found.end())
@@ -91,7 +91,7 @@ class Truth:
 
 
 def plural(form: str) -> str:
-    """The regular English plural; irregular ones are given as synonyms.
+    """Return the regular English plural; irregular ones are given as synonyms.
 
     >>> [plural(form) for form in ("dog", "bus", "bench", "berry", "toy")]
     ['dogs', 'buses', 'benches', 'berries', 'toys']
@@ -125,7 +125,7 @@ def _words(where: str, field: str, given: Any) -> tuple[str, ...]:
 
 
 class _OwnPictures(Benchmark):
-    """Pictures of the user, and the file that says what is in them."""
+    """The user's pictures, and the file that says what they show."""
 
     def __init__(
         self, data_dir: str | Path, *, images: str | Path | None = None, truth: str | Path | None = None
@@ -140,11 +140,11 @@ class _OwnPictures(Benchmark):
 
     @cached_property
     def truth(self) -> Truth:
-        """The file, read and checked."""
+        """The parsed file."""
         return Truth(self._truth_file)
 
     def pictures(self) -> list[Picture]:
-        """The pictures of the file, whose own files must be there."""
+        """Return the pictures of the file; refuse missing ones."""
         if missing := [image for image in self.truth.pictures if not (self.own_images / image).is_file()]:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise InputError(
@@ -158,12 +158,12 @@ class _OwnPictures(Benchmark):
 
 
 class Objects(_OwnPictures):
-    """Object hallucination in descriptions of one's own pictures, by CHAIR's figures.
+    """Object hallucination in descriptions of your own pictures, by CHAIR's figures.
 
     Args:
         data_dir: Holds ``truth.jsonl`` and the pictures, unless the options name them.
-        images: Folder of the pictures; that of the truth file by default.
-        truth: The file of what is in each picture.
+        images: Folder of the pictures; by default that of the truth file.
+        truth: The file that says what is in each picture.
     """
 
     name = "objects"
@@ -191,13 +191,13 @@ class Objects(_OwnPictures):
 class ObjectsQuestions(_OwnPictures):
     """Is this object in the picture? Asked for every object that is there, and for as many that are not.
 
-    The absent ones are those that the file lists for the picture; where it lists none, they are drawn by seed from the
-    vocabulary's other objects.
+    The absent ones are those that the file lists for the picture; if it lists none, they are drawn by seed from the
+    rest of the vocabulary.
 
     Args:
         data_dir: Holds ``truth.jsonl`` and the pictures, unless the options name them.
-        images: Folder of the pictures; that of the truth file by default.
-        truth: The file of what is in each picture.
+        images: Folder of the pictures; by default that of the truth file.
+        truth: The file that says what is in each picture.
         parser: How an answer is read, as for POPE: ``llava``, ``opera``, ``vcd`` or ``lmms-eval``.
     """
 
@@ -224,7 +224,7 @@ class ObjectsQuestions(_OwnPictures):
         return yes_no_figures(*(counts[name] for name in OUTCOMES))
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions, picture by picture, the objects that are there first."""
+        """List the questions, picture by picture; present objects come first."""
         rows = [
             Record(
                 id=f"{one.image}/{name}",
@@ -253,11 +253,10 @@ class ObjectsQuestions(_OwnPictures):
         }
 
     def known_ids(self) -> Collection[Id]:
-        """Every object of the vocabulary in every picture."""
         return self._questions.keys()
 
     def asked_ids(self) -> Collection[Id] | None:
-        """Which absent objects are asked about depends on the seed."""
+        """Return None: which absent objects are asked about depends on the seed."""
         return None
 
     def asked(self, identity: Id) -> Asked:
@@ -279,9 +278,9 @@ class ObjectsQuestions(_OwnPictures):
 
 
 def question(name: str) -> str:
-    """POPE's question about an object.
+    """Ask about an object as POPE does.
 
     >>> question("umbrella")
     'Is there an umbrella in the image?'
     """
-    return f"Is there {'an' if name[0] in 'aeiou' else 'a'} {name} in the image?"
+    return f"Is there {'an' if name[0].lower() in 'aeiou' else 'a'} {name} in the image?"

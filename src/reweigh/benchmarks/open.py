@@ -25,12 +25,12 @@ def open_benchmark(
     judge: Judge | Rater | JudgeSettings | None = None,
     **options: Any,
 ) -> Benchmark:
-    """Make a benchmark over its data.
+    """Open a benchmark over its data.
 
     Args:
         name: Its registered name.
         data: Folder of its files; by default where ``reweigh data`` puts them.
-        judge: Who rates the answers, for a benchmark that is judged; needed for scoring only.
+        judge: Who rates the answers of a judged benchmark; needed for scoring only.
         options: Its own options.
 
     Example:
@@ -64,7 +64,7 @@ def _read_option(parameter: inspect.Parameter, value: Any) -> Any:
 
 
 def rated_by(name: str, kind: str) -> str:
-    """The benchmark that rates the answers of ``name`` by a kind of judge.
+    """Return the benchmark that rates the answers of ``name`` by a kind of judge.
 
     Example:
         >>> rated_by("mmhal", "systemone")
@@ -84,19 +84,19 @@ def rated_by(name: str, kind: str) -> str:
 
 
 def known_options(benchmark: type[Benchmark]) -> list[str]:
-    """Names of a benchmark's options: its constructor's keywords."""
+    """List the options of a benchmark: the keywords of its constructor."""
     return [name for name in inspect.signature(benchmark).parameters if name not in NOT_OPTIONS]
 
 
 def data_folder(benchmark: type[Benchmark], data: str | Path | None = None) -> Path:
-    """The folder given, or the one where ``reweigh data`` puts the benchmark's files."""
+    """Return the given folder, or the one where ``reweigh data`` puts the benchmark's files."""
     if data is not None:
         return Path(data)
     return data_root() / (benchmark.name if benchmark.dataset is None else benchmark.dataset.name)
 
 
 def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | None = None) -> Path:
-    """The folder given, or where the images are: with the data, or in the dataset of the images."""
+    """Return the given folder, or the one with the images: that of the data, or of the dataset of images."""
     if images is not None:
         if not Path(images).is_dir():
             raise InputError(
@@ -112,7 +112,7 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
 
 
 def datasets() -> dict[str, Dataset]:
-    """All datasets by name, those of a benchmark together."""
+    """Return all datasets by name, those of one benchmark together."""
     found: dict[str, Dataset] = {}
     for name in BENCHMARKS:
         benchmark = find_benchmark(name)

@@ -1,8 +1,7 @@
 """POPE: is this object in the image? Yes/no questions on COCO, read by any of four published parsers.
 
-The published readings of an answer differ a lot, so a figure is meaningless without the parser's name. Yes is the
-positive class. All figures come from the answers, also the yes-ratio, which one published program takes
-from the labels.
+The published parsers differ a lot, so a figure means nothing without the parser's name. Yes is the positive class.
+All figures come from the answers, including the yes-ratio, which one published program takes from the labels.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ METRICS = (
 """The metrics of all answers; each split has the same, named ``popular_f1`` and so on."""
 
 _REVISION = "e3e39262c85a6a83f26cf5094022a782cb0df58d"
-"""The one that LLaVA's evaluation and its successors name."""
+"""The revision that LLaVA's evaluation and its successors use."""
 _SOURCE = f"https://raw.githubusercontent.com/AoiDragon/POPE/{_REVISION}/output/coco"
 DATASET = Dataset(
     name="pope",
@@ -64,25 +63,25 @@ DATASET = Dataset(
 
 
 def read_llava(text: str, label: str) -> str:
-    """Read as POPE and LLaVA do: first sentence without commas; the words No, not, no are no, all else is yes."""
+    """Read as POPE and LLaVA do: first sentence without commas; the words No, not, no mean no, anything else yes."""
     words = text.split(".")[0].replace(",", "").split(" ")
     return "no" if {"No", "not", "no"} & set(words) else "yes"
 
 
 def read_opera(text: str, label: str) -> str:
-    """Read as OPERA and PAI do: whole text without stops and commas; No, not, no, NO and n't are no."""
+    """Read as OPERA and PAI do: whole text without stops and commas; No, not, no, NO and n't mean no."""
     words = text.replace(".", "").replace(",", "").split(" ")
     negative = {"No", "not", "no", "NO"} & set(words) or any(word.endswith("n't") for word in words)
     return "no" if negative else "yes"
 
 
 def read_vcd(text: str, label: str) -> str:
-    """Read as VCD does, with the label in hand: right if the label occurs anywhere, as in "snow" for no."""
+    """Read as VCD does, knowing the label: correct if the label occurs anywhere, even "snow" for no."""
     return label if label in text.lower() else {"yes": "no", "no": "yes"}[label]
 
 
 def read_lmms(text: str, label: str) -> str | None:
-    """Read as lmms-eval does: exactly yes or no, apart from case and outer blanks; all else is neither."""
+    """Read as lmms-eval does: exactly yes or no, ignoring case and outer blanks; anything else is neither."""
     answer = text.lower().strip()
     return answer if answer in ("yes", "no") else None
 
@@ -136,12 +135,12 @@ class POPE(Benchmark):
     """POPE's three splits.
 
     Args:
-        data_dir: Holds ``coco_pope_random.json`` and its two sisters.
+        data_dir: Folder with ``coco_pope_random.json`` and the other two.
         split: One of the splits, whose ids are the official question numbers; or ``all``, whose ids are
             ``split/number``.
         parser: ``llava``, ``opera``, ``vcd`` or ``lmms-eval``.
-        repope: Folder of RePOPE's ``coco_repope_random.json`` and its two sisters (Neuhaus and Hein, 2025). Its
-            corrected labels then replace POPE's, and questions that it dropped as ambiguous are not asked.
+        repope: Folder with RePOPE's ``coco_repope_random.json`` and the other two (Neuhaus and Hein, 2025). Its
+            corrected labels replace POPE's, and questions that it dropped as ambiguous are not asked.
     """
 
     name = "pope"
@@ -172,7 +171,7 @@ class POPE(Benchmark):
 
     @cached_property
     def _read(self) -> tuple[dict[Id, _Question], dict[str, int]]:
-        """The questions, and with RePOPE's labels what became of them."""
+        """The questions, and how many RePOPE dropped or relabelled."""
         questions: dict[Id, _Question] = {}
         fate: Counter[str] = Counter()
         for split in SPLITS if self.split == "all" else (self.split,):
@@ -190,7 +189,7 @@ class POPE(Benchmark):
         return questions, dict(fate)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions, verbatim, split after split."""
+        """List the questions verbatim, split after split."""
         return [
             Record(
                 id=identity,
@@ -205,7 +204,7 @@ class POPE(Benchmark):
         return self._questions.keys()
 
     def asked(self, identity: Id) -> Asked:
-        """The question of an id; files carry POPE's own labels, with which corrected ones are not compared."""
+        """Return the question of an id; response files carry POPE's labels, so corrected ones are not compared."""
         found = self._questions.get(identity)
         if found is None:
             return Asked()
@@ -218,7 +217,7 @@ class POPE(Benchmark):
         return {**about, **labels, "unparsed": unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """The yes-ratio of the labels, whatever was answered: as lmms-eval prints it, or if labels were corrected."""
+        """Compute the yes-ratio of the labels, as lmms-eval prints it, and where labels were corrected."""
         if self.parser != "lmms-eval" and self.repope is None:
             return {}
         labelled = sum(item.details["label"] == "yes" for item in items)
@@ -252,7 +251,7 @@ def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
 
 
 def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
-    """The questions of a file by their numbers."""
+    """Yield the questions of a file with their numbers."""
     for where, row in read_rows(path, hint="fetch the file again"):
         try:
             identity, label = row["question_id"], row["label"].lower().strip()
@@ -267,7 +266,7 @@ def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
 
 
 def _read_repope(folder: Path, split: str) -> dict[tuple[str, str], str]:
-    """RePOPE's labels of one split by picture and object."""
+    """Read RePOPE's labels of one split by picture and object."""
     name = f"coco_repope_{split}.json"
     if not (found := find_files(folder, name)):
         raise InputError(
@@ -284,9 +283,9 @@ def _read_repope(folder: Path, split: str) -> dict[tuple[str, str], str]:
 def relabel(
     questions: Mapping[int, _Question], labels: Mapping[tuple[str, str], str], fate: Counter[str]
 ) -> dict[int, _Question]:
-    """Keep the questions that have a corrected label, with that label; count what became of the others.
+    """Keep the questions that have a corrected label, with that label, and count the others.
 
-    They are matched by picture and object: copies of POPE differ in their ids and in their spelling.
+    They are matched by picture and object, because copies of POPE differ in ids and spelling.
     """
     kept = {}
     for number, question in questions.items():
@@ -301,7 +300,7 @@ def relabel(
 
 
 def subject(question: _Question) -> tuple[str, str]:
-    """The picture and the object that a question is about; older copies of POPE ask about the "imange"."""
+    """Return the picture and the object of a question; older copies of POPE ask about the "imange"."""
     found = re.fullmatch(
         r"is there an? (.+) in the (?:image|imange)\s*\??", " ".join(question.text.lower().split())
     )

@@ -1,7 +1,7 @@
-"""Responses: read from a file of any tool, and checked against the ids and the questions that a benchmark has.
+"""Read response files of any tool, and check them against the ids and questions of a benchmark.
 
-One rule for keys: a row must have exactly one that can hold its id and one that can hold its text, or the caller says
-which. Where a row names its question, that must be the benchmark's.
+A row must have exactly one key that can hold its id and one that can hold its text, unless the caller names them. If
+a row repeats its question, that must be the benchmark's.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from reweigh.files.artifacts import parse_json
 ID_KEYS = ("id", "image_id", "question_id")
 TEXT_KEYS = ("response", "caption", "answer", "text")
 QUESTION_KEYS = ("question", "prompt", "query", "text")
-"""Keys under which a row may name its question; ``text`` only where it is not the answer."""
+"""Keys under which a row may repeat its question; ``text`` only if it is not the answer."""
 
 
 def read_rows(
     path: Path, unwrap: Callable[[Any], Any] = lambda row: [row], *, hint: str | None = None
 ) -> list[tuple[str, Any]]:
-    """Read JSON lines, or in a .json file also a JSON list; each row comes with its place for messages.
+    """Read JSON lines, or a JSON list from a .json file; each row comes with its place for error messages.
 
-    ``unwrap`` makes a list of a .json file that is one object; blank lines are skipped.
+    ``unwrap`` turns a .json file that is one object into a list; blank lines are skipped.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -50,7 +50,7 @@ def read_rows(
         try:
             found.append((f"{path}, line {number}", parse_json(line)))
         except (ValueError, RecursionError) as error:
-            cut = "the line is truncated or altered; resume the run that wrote it, or remove the line"
+            cut = "the line is truncated or altered; make the file again, or remove the line"
             raise InputError(
                 f"{path}, line {number}, is not valid JSON ({error})", hint=hint or cut
             ) from error
@@ -63,8 +63,8 @@ def read_responses(
     """Read responses from our JSONL or from a benchmark's official file.
 
     Accepts JSON lines, a JSON list of objects, or one JSON object of id to text. The keys are found among
-    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given; a row that has several of
-    either kind, or none, is refused.
+    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given; a row with several of either
+    kind, or none, is refused.
     """
     path = Path(path)
     if not path.is_file():
@@ -111,7 +111,7 @@ def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, know
 
 
 def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Asked]) -> None:
-    """Refuse responses that were given to other questions than those of their ids, or that are the questions."""
+    """Refuse responses to other questions than those of their ids, and responses that are the questions themselves."""
     repeated = 0
     for response in responses:
         asked = asked_of(response.id)
@@ -136,12 +136,12 @@ def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Aske
 def _other(response: Response, what: str, ours: str, theirs: str) -> InputError:
     return InputError(
         f"the response of id {response.id!r} has the {what} {theirs[:200]!r}, but the benchmark's is {ours[:200]!r}",
-        hint="the file is of another order or version; give each answer the id of its question",
+        hint="the file has another order or version; give each answer the id of its question",
     )
 
 
 def _plain(text: str) -> str:
-    """A question without what programs add to it: white space, case."""
+    """Return a question without the differences that programs add: white space and case."""
     return " ".join(text.split()).casefold()
 
 
@@ -155,8 +155,8 @@ def check_responses(
     """Refuse responses that cannot be scored, naming the first problem.
 
     Args:
-        responses: What was read.
-        known: The ids that the benchmark has.
+        responses: The responses.
+        known: The ids of the benchmark.
         ids: If given, exactly these must have been answered.
         repeats: Whether to accept several responses of one id.
     """
@@ -168,7 +168,7 @@ def check_responses(
             raise InputError(
                 f"response {index} (id {response.id!r}) is {json_type(response.text)}, not a string"
             )
-        # 1 and "1", or 1 and True, are not the same id: official scorers silently take one for the other.
+        # Official scorers silently confuse 1 and "1", or 1 and True.
         ours = by_text.get(str(response.id))
         if ours != response.id or isinstance(response.id, bool):
             kind = "a string" if isinstance(ours, str) else "an integer"

@@ -30,7 +30,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A model's answer to the record of the same id, and what its file says it answers: questions, image, label."""
+    """A model's answer to the record of the same id; questions, image and label are what its file says of the record."""
 
     id: Id
     text: str
@@ -41,7 +41,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a benchmark asks under an id, to compare a file of responses with; None where files do not name it."""
+    """What a benchmark asks under an id; None for what response files do not repeat."""
 
     question: str | None = None
     image: str | None = None
@@ -56,7 +56,7 @@ class Item:
         id: The record's id.
         image: The unit that the bootstrap resamples; questions on one image share it.
         counts: Additive numerators and denominators; one that is left out is zero.
-        details: What a report shows of it (mentions with spans, the parsed answer); JSON.
+        details: What a report shows (mentions with spans, the parsed answer); JSON.
     """
 
     id: Id
@@ -75,7 +75,7 @@ class Item:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Item:
-        """Read an item that :meth:`to_json` gave."""
+        """Read an item that :meth:`to_json` wrote."""
         try:
             return cls(id=row["id"], image=row["image"], counts=row["counts"], details=row["details"])
         except KeyError as error:
@@ -90,10 +90,10 @@ class MetricInfo:
 
     Args:
         name: Its key in a summary.
-        direction: In which direction it is better, if it has one.
-        title: The name as a person writes it; the key with spaces by default.
-        unit: What its numbers are counted in; the empty text for none.
-        digits: Decimals of a printed number.
+        direction: Which direction is better, if any.
+        title: The name for tables; by default the key with spaces.
+        unit: Unit of its numbers; empty for none.
+        digits: Decimals to print.
         headline: Whether tables and tiles show it.
         undefined: Why it can be undefined.
 
@@ -121,9 +121,9 @@ class MetricInfo:
 
 
 def find_metric(metrics: Sequence[MetricInfo], name: str) -> MetricInfo:
-    """Describe a metric by its name; a breakdown (``score_attribute``, ``relation_f1``) is read as its metric.
+    """Describe a metric by its name; a breakdown (``score_attribute``, ``relation_f1``) is read like its metric.
 
-    A name that is neither has no direction and no unit.
+    An unknown name has no direction and no unit.
     """
     exact = [info for info in metrics if info.name == name]
     whole = [info for info in metrics if name.startswith(f"{info.name}_") or name.endswith(f"_{info.name}")]
@@ -145,7 +145,7 @@ class Summary:
         n: Number of items.
         images: Number of bootstrap units.
         scorer: What was used: variant, linguistic back end, versions, parse failures.
-        official: The figures as the official program prints them, rounded its way, where they differ in kind.
+        official: The figures as the official program prints them, rounded or smoothed its own way.
     """
 
     benchmark: str

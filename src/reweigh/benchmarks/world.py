@@ -1,6 +1,6 @@
 """CHAIR on the embedded world: a closed vocabulary finds the mentions, the scene itself is the ground truth.
 
-Needs no data files, no language toolkit and no network, so that every decoder can be compared anywhere.
+Needs no data files, no language toolkit and no network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class World(Benchmark):
         data_dir: Folder that the pictures are drawn into.
         split: Which scenes: evaluation, or tuning for choices.
         scenes: How many.
-        scene_seed: Which endless series of scenes.
+        scene_seed: Which series of scenes.
     """
 
     name = "world"
@@ -56,14 +56,14 @@ class World(Benchmark):
         self.scene_seed = scene_seed
 
     def scenes(self, limit: int | None = None) -> list[Scene]:
-        """The scenes themselves."""
+        """Return the scenes."""
         return list(
             scenes(self.split, self.count if limit is None else min(limit, self.count), self.scene_seed)
         )
 
     @cached_property
     def _known(self) -> dict[str, Scene]:
-        """The scenes by their id; kept, since studies score answers one by one."""
+        """The scenes by id; cached, since studies score answers one by one."""
         return {scene.id: scene for scene in self.scenes()}
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:

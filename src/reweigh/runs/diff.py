@@ -1,4 +1,4 @@
-"""Two runs on the same records, item by item: which hallucinated mentions were removed, introduced and kept.
+"""Compare two runs on the same records: which hallucinated mentions were removed, introduced and kept.
 
 Removed, Introduced and Net are the paper's: occurrences of hallucinated objects that only the first run has, that
 only the second has, and their difference. Figures are compared by a bootstrap that draws the same images for both.
@@ -24,7 +24,7 @@ WRONG = "wrong answer"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How one item's hallucinated objects changed, each with its number of occurrences."""
+    """How the hallucinated objects of one item changed, with their numbers of occurrences."""
 
     id: Id
     image: Id
@@ -51,7 +51,7 @@ class Difference:
     changes: Sequence[Change]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the comparison as plain JSON."""
+        """Return the comparison as plain JSON."""
         return {
             "benchmark": self.benchmark,
             "n": self.n,
@@ -84,7 +84,7 @@ class RunPair:
 def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
     """Compare the scored runs of two folders; both must answer the same records of one benchmark.
 
-    ``judge`` is the kind of judge whose scores are compared, where it is not the official one.
+    ``judge`` is the kind of judge whose scores are compared, if not the official one.
     """
     one, other = read_scored(first, judge), read_scored(second, judge)
     if one.benchmark != other.benchmark:
@@ -117,7 +117,7 @@ def compare(
     """Compare two sets of items of one benchmark; both must answer the same records."""
     differences = paired_difference(first, second, find_benchmark(benchmark).figures)
     items = [*first, *second]
-    # judged answers have a score only and do not name what is wrong with them
+    # Judged answers have only a score and do not say what is wrong.
     named = items and all("mentions" in item.details or "correct" in item.details for item in items)
     changes = changed_mentions(first, second) if named else []
     return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
@@ -138,7 +138,7 @@ def changed_mentions(first: Sequence[Item], second: Sequence[Item]) -> list[Chan
 
 
 def hallucinated(item: Item) -> Counter[str]:
-    """The hallucinated objects of an item with their number of occurrences; a wrong yes or no counts as one."""
+    """Count the hallucinated objects of an item; a wrong yes or no counts as one."""
     if "correct" in item.details:
         return Counter() if item.details["correct"] else Counter([WRONG])
     mentions = item.details.get("mentions", [])
@@ -146,12 +146,12 @@ def hallucinated(item: Item) -> Counter[str]:
 
 
 def object_of(mention: Mapping[str, Any]) -> str:
-    """The object that a mention names, or its word where the benchmark keeps no objects."""
+    """Return the object that a mention names, or its word if the benchmark keeps no objects."""
     return str(mention.get("object", mention.get("word")))
 
 
 def repetition(item: Item) -> int:
-    """How often an answer names its most frequent object."""
+    """Return how often an answer names its most frequent object."""
     named = Counter(str(mention["object"]) for mention in item.details.get("mentions", []))
     return max(named.values(), default=0)
 
@@ -186,7 +186,7 @@ class HallucinatedObject:
 
 
 def hallucinated_objects(items: Sequence[Item]) -> list[HallucinatedObject]:
-    """Every object that is hallucinated at all, the most often hallucinated first, then by name."""
+    """List the hallucinated objects, the most frequent first, then by name."""
     if not items or not all("mentions" in item.details for item in items):
         raise InputError("this run lists no mentioned objects", hint="use a run of world or chair")
     mentions = Counter(object_of(mention) for item in items for mention in item.details["mentions"])

@@ -1,4 +1,4 @@
-"""How a loaded model answers a run, with any decoder by name. The part of a run that needs torch."""
+"""Answer a run with a loaded model and any decoder by name: the part of a run that needs torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def describe_model(model: Any, processor: Any) -> dict[str, Any]:
-    """What the record keeps of a loaded model: its identity by content, where and how it computes."""
+    """Return what the record keeps of a loaded model: its identity by content, device, types and attention."""
     from reweigh.families.anatomy import find_anatomy
     from reweigh.families.identity import identify
     from reweigh.families.weights import input_device
@@ -64,7 +64,7 @@ class Answerer:
         self.ask = ask
 
     def describe(self) -> dict[str, Any]:
-        """What the record of a run keeps of model and decoder."""
+        """Return what the record of a run keeps of model and decoder."""
         return self.page
 
     def work(self, task: Batch) -> list[Answer]:
@@ -91,9 +91,9 @@ def answerer(
 
 
 def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: Path) -> int:
-    """Answer what has no answer yet with the actors of a cluster and return how many that were.
+    """Answer the missing records with the actors of a cluster and return the number of new answers.
 
-    ``runs.model`` is completed with what the actors say of the model; ``arguments`` are ``answerer``'s.
+    ``runs.model`` is completed with the actors' description of the model; ``arguments`` are those of ``answerer``.
     """
     with only_one(folder), ray_pool(cluster, answerer, arguments) as pool:
         known = replace(runs, model={**runs.model, **pool.described["model"]})
@@ -112,6 +112,6 @@ def waiting(runs: Runs, done: int) -> Iterator[tuple[int, Batch]]:
 
 
 def ask_workers(workers: Pool, tasks: Tasks) -> Ask:
-    """Answer batches in their order from results that come in any order."""
+    """Answer batches in order from results that arrive in any order."""
     take = by_number(workers.unordered(tasks))
     return lambda batch: take(batch.start)

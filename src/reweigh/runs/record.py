@@ -1,8 +1,8 @@
-"""The record of a run: everything its responses depend on, kept beside them and compared at every resumption.
+"""The record of a run: everything its responses depend on, stored beside them and compared when a run resumes.
 
-A run folder holds ``record.json`` (this), ``manifest.jsonl`` (the questions) and ``responses.jsonl`` (the
-answers). It verifies itself: the record is sealed and holds the hash of the manifest, and every answer is sealed with the
-hash of the record. Resuming with another configuration is refused, naming the first key that differs.
+A run folder holds ``record.json``, ``manifest.jsonl`` (the questions) and ``responses.jsonl`` (the answers). It verifies
+itself: the record is sealed and holds the hash of the manifest, and every answer is sealed with the hash of the record.
+Resuming with another configuration is refused, naming the first key that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reweigh.provenance import environment, first_difference
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
 USUAL = ("", CHAT)
-"""Kinds of judge whose scores carry the plain names: none at all, and the official one."""
+"""Kinds of judge whose score files have the plain names: none, and the official one."""
 SCHEMA = 2
 FIELDS = {
     "schema": int,
@@ -45,12 +45,12 @@ FIELDS = {
 """What every record holds."""
 
 NOT_COMPARED = frozenset({"places"})
-"""Folders of data and images: where they are does not change a response; what they hold does, and is hashed."""
+"""Folders of data and images: their place does not change a response; their content does, and is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreFiles:
-    """Names of the files that scoring writes; scores of another kind of judge stand beside the usual ones."""
+    """Names of the files that scoring writes; each other kind of judge has its own beside the usual ones."""
 
     items: str
     results: str
@@ -58,7 +58,7 @@ class ScoreFiles:
 
     @classmethod
     def of(cls, judge: str = "") -> ScoreFiles:
-        """The names for a kind of judge.
+        """Return the names for a kind of judge.
 
         Example:
             >>> ScoreFiles.of("systemone").results
@@ -70,7 +70,7 @@ class ScoreFiles:
 
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The records as plain rows."""
+    """Return the records as plain rows."""
     return [asdict(record) for record in records]
 
 
@@ -84,7 +84,7 @@ def make_record(
     seed: int,
     folders: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Put together what a run's responses depend on, hashing what is too large to write down."""
+    """Collect everything that a run's responses depend on; what is large is hashed."""
     rows = manifest_rows(records)
     names = sorted({record.image for record in records})
     return {
@@ -103,15 +103,11 @@ def make_record(
 
 
 def find_image(folder: Path, name: str) -> Path:
-    """An image of the benchmark: at its path below the folder, or by its bare name there or up to two levels down.
-
-    Raises:
-        InputError: It is not there, is there twice, or its name leads out of the folder.
-    """
+    """Find an image at its path below a folder, or by its bare name there or up to two levels down."""
     if PurePath(name).is_absolute() or ".." in PurePath(name).parts or "\0" in name or not name.strip("./"):
         raise InputError(
             f"the image {name!r} is not a name below {folder}",
-            hint="the benchmark's file is not what it seems; fetch it again",
+            hint="the benchmark's file is damaged or not the right one; fetch it again",
         )
     path = folder / name
     if path.is_file():
@@ -129,7 +125,7 @@ def find_image(folder: Path, name: str) -> Path:
 
 
 def require_run(folder: Path, records: Sequence[Record]) -> None:
-    """Refuse a folder whose files are not those of a run, or that holds other questions or responses without a record."""
+    """Refuse a folder whose files are not those of a run of these records."""
     if (folder / RECORD).exists():
         read_run(folder)
         require_own_rows(folder / RESPONSES, owner=run_owner(folder))
@@ -147,7 +143,7 @@ def _manifest_text(records: Sequence[Record]) -> str:
 
 
 def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record]) -> None:
-    """Begin a run in an empty folder, or make sure that an existing run is the same one."""
+    """Start a run in an empty folder, or make sure that an existing run is the same one."""
     drop_abandoned(folder)
     require_run(folder, records)
     if not (folder / RECORD).exists():
@@ -164,7 +160,7 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The record of a run folder, verified."""
+    """Read and verify the record of a run folder."""
     if not (folder / RECORD).is_file():
         raise InputError(
             f"{folder} is not a run folder: it has no {RECORD}", hint="give a run folder or a response file"
@@ -186,9 +182,9 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def run_owner(folder: Path) -> str:
-    """What the rows of a run folder are sealed with: the hash of its record, without what may differ.
+    """Return what the rows of a run folder are sealed with: the hash of its record, without its folders.
 
-    A folder of answers without a record has none.
+    It is empty for a folder without a record.
     """
     if not (folder / RECORD).exists():
         return ""
@@ -196,7 +192,7 @@ def run_owner(folder: Path) -> str:
 
 
 def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The record and the manifest of a run folder, verified."""
+    """Read and verify the record and the manifest of a run folder."""
     record = read_record(folder)
     rows = read_jsonl(folder / MANIFEST)
     try:

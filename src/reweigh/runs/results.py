@@ -1,4 +1,4 @@
-"""A scored run: what scoring wrote into a folder, read back for pages and comparisons."""
+"""Read back what scoring wrote into a folder, for pages and comparisons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ScoredRun:
 
     @property
     def judging(self) -> dict[str, Any]:
-        """Which judge rated the answers and by what prompt and rules; empty where there was no judge."""
+        """The judge that rated the answers, with its prompt and rules; empty if there was none."""
         scorer = self.results["summary"]["scorer"]
         judge = {key: value for key, value in (scorer.get("judge") or {}).items() if key != "base_url"}
         named = {key: scorer[key] for key in ("rules", "prompt_sha256", "instructions") if key in scorer}
@@ -60,9 +60,9 @@ class ScoredRun:
     def image_finder(
         self, *, data: Path | None = None, images: Path | None = None
     ) -> Callable[[Id], Path | None]:
-        """Make a function from an item's id to its image file, or to None where the image is not found.
+        """Return a function that finds the image file of an item's id, or None if there is none.
 
-        Folders that are not given are those of the run's record, if they still exist.
+        By default, the folders are those of the run's record, if they still exist.
         """
         benchmark = find_benchmark(self.benchmark)
         data = data_folder(benchmark, data or existing_folder(self.record, "data"))
@@ -82,7 +82,7 @@ class ScoredRun:
 def read_scored(folder: Path, judge: str = "") -> ScoredRun:
     """Read what scoring wrote into a folder; a file that was altered since is named.
 
-    ``judge`` is the kind of judge whose scores are wanted, where it is not the official one.
+    ``judge`` is the kind of judge whose scores to read, if not the official one.
     """
     files = ScoreFiles.of(judge)
     if not (folder / files.results).is_file() or not (folder / files.items).is_file():
@@ -114,7 +114,7 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
 
 
 def _hint(folder: Path, judge: str) -> str:
-    """How to get the scores."""
+    """Say how to get the scores."""
     if judge not in USUAL and (name := _unjudged(folder)) is not None:
         return f"{name} is scored without a judge: leave out --judge"
     for kind in KINDS:
@@ -126,7 +126,7 @@ def _hint(folder: Path, judge: str) -> str:
 
 
 def _unjudged(folder: Path) -> str | None:
-    """The benchmark of a run or of its usual scores, if it is one that no judge rates."""
+    """Return the benchmark of a run or of its usual scores, if no judge rates it."""
     places = ((RECORD, "benchmark", "name"), (ScoreFiles.of().results, "summary", "benchmark"))
     for file, part, key in places:
         with suppress(ArtifactError, KeyError, TypeError):
@@ -136,12 +136,12 @@ def _unjudged(folder: Path) -> str | None:
 
 
 def read_metrics(results: Mapping[str, Any]) -> dict[str, Estimate]:
-    """The figures of a results file."""
+    """Return the figures of a results file."""
     return {name: Estimate(**row) for name, row in results["summary"]["metrics"].items()}
 
 
 def run_title(config: Mapping[str, Any]) -> str:
-    """Model and decoder of a run in a few words."""
+    """Name the model and decoder of a run in a few words."""
     sources = config.get("sources") or ["responses"]
     model = str(config.get("model", {}).get("id") or sources[0]).rstrip("/").rsplit("/", 1)[-1]
     decoder = config.get("decoding", {}).get("decoder")
@@ -149,7 +149,7 @@ def run_title(config: Mapping[str, Any]) -> str:
 
 
 def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:
-    """A folder that a run recorded, ``data`` or ``images``, if it still exists."""
+    """Return a folder that a run recorded, ``data`` or ``images``, if it still exists."""
     recorded = (record or {}).get("places", {}).get(name)
     return Path(recorded) if recorded is not None and Path(recorded).is_dir() else None
 

@@ -1,7 +1,7 @@
 """Generation: ask the model every record of a benchmark and write each answer as it comes.
 
-Batches are cut at fixed positions of the manifest, so that a run stopped anywhere and resumed ends with the same
-bytes. The model hides behind one function; nothing here imports torch.
+Batches are cut at fixed positions of the manifest, so that a run that was stopped anywhere and resumed ends with the
+same bytes. The model is behind one function; nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Batch:
 
     Attributes:
         start: Position of the first one in the manifest.
-        records: What is asked; all have one limit of new tokens.
+        records: What is asked; all have the same limit of new tokens.
         pictures: Their pictures.
-        seed: Fixes whatever is drawn at random.
+        seed: Seed of whatever is sampled.
     """
 
     start: int
@@ -58,7 +58,7 @@ Ask: TypeAlias = Callable[[Batch], list[Answer]]
 
 
 def batches(records: Sequence[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
-    """Cut records into batches of equal limit, each with the position of its first record."""
+    """Yield batches of records with the same limit, each with the position of its first record."""
     if size < 1:
         raise InputError(f"batch size {size} is not a positive number")
     start = 0
@@ -71,7 +71,7 @@ def batches(records: Sequence[Record], size: int) -> Iterator[tuple[int, list[Re
 
 
 def batch_seed(seed: int, start: int) -> int:
-    """A seed for the batch at a position, so that a resumed run draws what an unbroken one would have drawn."""
+    """Return the seed of the batch at a position, so that a resumed run samples what an unbroken one would have."""
     return int(sha256_text(f"{seed}/{start}")[:8], 16)
 
 
@@ -83,7 +83,7 @@ def open_batch(start: int, records: Sequence[Record], images: Path, seed: int) -
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers to a batch, and what was noted of it."""
+    """The answers to a batch, and a note about it (its cost, its edits)."""
 
     answers: list[Answer]
     note: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ Turns: TypeAlias = Callable[[Batch, Sequence[str]], Iterable[tuple[str, Answered
 
 
 class RunFolder:
-    """The answers of a run: read when they are first asked for, and again only after something was written.
+    """The answers of a run, read once and again only after something was written.
 
     Args:
         folder: The run folder.
@@ -108,15 +108,15 @@ class RunFolder:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The answers there are, from the first record on; a file that answers other records is refused."""
+        """The answers so far, from the first record on; a file that answers other records is refused."""
         if self._rows is None:
             self._rows = read_answers(self.path, self.records, self.owner)
         return self._rows
 
     def add(self, batch: Batch, answered: Answered, done: int, notes: str | None = None) -> int:
-        """Append the answers of a batch that a file of ``done`` answers lacks; return how many these were.
+        """Append the answers of a batch that a file of ``done`` answers lacks; return their number.
 
-        ``notes`` is the file for what was noted of the batch, if anything was.
+        ``notes`` is the file for the note about the batch, if there is one.
         """
         texts = _texts(answered.answers, len(batch.records))
         rows = [{"id": one.id, "response": text} for one, text in zip(batch.records, texts, strict=True)]
@@ -126,7 +126,7 @@ class RunFolder:
                 f"{self.path} was removed while it was being written", hint="run the same command again"
             )
         if notes is not None:
-            # the note comes first: a kill in between leaves one that the next try replaces
+            # The note comes first: after a kill in between, the next attempt replaces it.
             note = {"start": batch.start, **answered.note}
             append_sealed_rows(self.folder / notes, [note], owner=self.owner)
         append_sealed_rows(self.path, rows, owner=self.owner)
@@ -134,7 +134,7 @@ class RunFolder:
         return len(rows)
 
     def finish(self) -> None:
-        """Make sure that all answers are there: a folder may have been changed under a running command."""
+        """Make sure that all answers exist: another program may have changed the folder meanwhile."""
         if not self.records and not self.path.exists():
             append_sealed_rows(self.path, [], owner=self.owner)
         if not self.path.exists() or len(self.rows) != len(self.records):
@@ -159,9 +159,9 @@ def answer_runs(
     notes: Mapping[str, str] | None = None,
     advance: Callable[[int], Any] = lambda count: None,
 ) -> int:
-    """Answer what has no answer yet in some runs of the same records, batch by batch; return how many these were.
+    """Answer the missing records of several runs, batch by batch; return the number of new answers.
 
-    ``notes`` are the files for what is noted of the batches, by run; ``advance`` is called with the number of new answers.
+    ``notes`` are the files for notes about batches, by run; ``advance`` is called with the number of new answers.
     """
     done = {name: len(one.rows) for name, one in folders.items()}
     records = next(iter(folders.values())).records
@@ -180,7 +180,7 @@ def answer_runs(
 def due(
     records: Sequence[Record], batch_size: int, done: Mapping[str, int]
 ) -> Iterator[tuple[int, list[Record], list[str]]]:
-    """The batches that some runs have not answered, with these runs in an order that rotates.
+    """Yield the batches that some runs have not answered, with these runs in a rotating order.
 
     ``done`` is the number of answers of each run.
     """
@@ -201,7 +201,7 @@ def generate(
     seed: int = 42,
     show: bool | None = None,
 ) -> int:
-    """Answer the records of one run that have no answer yet and return how many these were."""
+    """Answer the missing records of one run and return the number of new answers."""
     folder.mkdir(parents=True, exist_ok=True)
     run = RunFolder(folder, records)
 
@@ -220,7 +220,7 @@ def generate(
 
 
 def read_answers(path: Path, records: Sequence[Record], owner: str) -> list[dict[str, Any]]:
-    """The answers in a file, which must be those of the records from the first on."""
+    """Read the answers in a file, which must answer the records from the first on."""
     if not path.exists():
         return []
     rows = read_sealed_rows(path, owner=owner)

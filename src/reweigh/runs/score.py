@@ -37,7 +37,7 @@ from reweigh.text import replace_surrogates
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Responses to score, the names of their files and, if they come from run folders, record and manifest."""
+    """Responses to score, the names of their files and, for run folders, record and manifest."""
 
     responses: list[Response]
     names: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ def score_paths(
 
     Args:
         paths: Run folders, or response files.
-        benchmark: Its name; known from a run folder.
+        benchmark: Name of the benchmark; a run folder knows its own.
         data: Folder of the benchmark's files; by default that of the run, or where ``reweigh data`` puts them.
-        options: Options of the benchmark, besides those that the run was made with.
-        out: Folder of the results; by default the run folder.
-        partial: Whether to score a run that is not finished, or a file that does not answer everything.
+        options: Options of the benchmark, in addition to those of the run.
+        out: Folder for the results; by default the run folder.
+        partial: Whether to score an unfinished run or a file with missing answers.
         id_key: Key of the id in a response file.
         text_key: Key of the text in a response file.
-        judge: Who rates the answers, for a benchmark that is judged.
+        judge: Who rates the answers of a judged benchmark.
     """
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
@@ -91,7 +91,7 @@ def _open_benchmark(
     options: Mapping[str, Any] | None,
     judge: Judge | Rater | JudgeSettings | None,
 ) -> Benchmark:
-    """Open the benchmark that a source answers, with the options of its run, for the judge that is to rate it."""
+    """Open the benchmark that a source answers, with the options of its run and the judge."""
     recorded = (source.record or {}).get("benchmark", {})
     name = name or recorded.get("name")
     if name is None:
@@ -99,14 +99,14 @@ def _open_benchmark(
     if isinstance(judge, JudgeSettings):
         name = rated_by(name, judge.kind)
     made_with = dict(recorded.get("options", {}))
-    if name != recorded.get("name"):  # options of another judge's prompt mean nothing to this one
+    if name != recorded.get("name"):  # another kind of judge knows fewer options
         made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
     folder = data or existing_folder(source.record, "data")
     return open_benchmark(name, folder, judge=judge, **{**made_with, **(options or {})})
 
 
 def results_folder(paths: Sequence[Path], out: Path | None = None) -> Path:
-    """Where the results of some sources go; a folder that holds another run is refused."""
+    """Return the folder for the results of some sources; refuse one that holds another run."""
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist", hint="give a run folder or a response file")
@@ -125,15 +125,15 @@ def read_sources(
     text_key: str | None = None,
     reader: Callable[..., list[Response]] = read_responses,
 ) -> Source:
-    """Read one or several sources of the same kind; run folders must differ in their shard alone.
+    """Read one or several sources of the same kind; run folders may differ only in their shard.
 
-    ``reader`` reads a response file; a benchmark with an official file format has one.
+    ``reader`` reads a response file; a benchmark with an official file format has its own.
     """
     folders = [path for path in paths if path.is_dir()]
     names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
     if not folders:
         responses = [row for path in paths for row in reader(path, id_key=id_key, text_key=text_key)]
-        # a text may hold surrogates, which no file can; one that is not text is refused by the benchmark
+        # No file can hold lone surrogates; a response that is not text is refused by the benchmark.
         texts = (replace_surrogates(row.text) if isinstance(row.text, str) else row.text for row in responses)
         return Source([replace(row, text=text) for row, text in zip(responses, texts, strict=True)], names)
     if len(folders) != len(paths):
@@ -155,7 +155,7 @@ def read_sources(
 
 
 def run_source(folder: Path, rows: Sequence[Mapping[str, Any]] | None = None) -> Source:
-    """The answers of one run folder, from its file unless they are given."""
+    """Read the answers of one run folder, unless its rows are given."""
     record, manifest = read_run(folder)
     path = folder / RESPONSES
     if rows is None:
@@ -187,7 +187,7 @@ def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tup
 
 
 def asked_ids(benchmark: Benchmark, source: Source) -> Collection[Id] | None:
-    """Ids that a source should answer: those of its manifest, or for a bare file those of the benchmark."""
+    """Return the ids that a source should answer: those of its manifest, or of the benchmark for a bare file."""
     return benchmark.asked_ids() if source.record is None else [row["id"] for row in source.manifest]
 
 
@@ -199,10 +199,10 @@ def write_scores(
     *,
     benchmark: Benchmark | type[Benchmark],
 ) -> dict[str, Any]:
-    """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the others; gives the content of the latter.
+    """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the other files; return its content.
 
     Scores of a judge other than the official one get their own file names. A folder that is not a run gets a copy of the
-    responses, so that its texts can be compared with those of other runs.
+    responses, so that its texts can be compared with other runs.
     """
     named = ScoreFiles.of(benchmark.judge_kind)
     files = {named.items: _lines(item.to_json() for item in items)}
@@ -226,7 +226,7 @@ def write_scores(
 
 
 def note_files(folder: Path) -> list[str]:
-    """The files of a run with what was noted of its batches; one that lost rows since it was scored is refused."""
+    """List the files of notes in a run folder; refuse one that lost rows since it was scored."""
     owner = run_owner(folder)
     before: dict[str, tuple[str, int]] = {}
     for path in folder.glob(f"{Path(RESULTS).stem}*{Path(RESULTS).suffix}"):
@@ -259,7 +259,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def claim_scores(folder: Path, judge: str = "") -> None:
-    """Refuse a folder with files of others under the names that scoring by a kind of judge writes."""
+    """Refuse a folder in which foreign files have the names that scoring writes."""
     named = ScoreFiles.of(judge)
     names = [named.items, named.results, named.report, *([] if (folder / RECORD).exists() else [RESPONSES])]
     claim([folder / name for name in names], beside=folder / named.results)
@@ -273,9 +273,9 @@ def as_results(
     benchmark: Benchmark | type[Benchmark],
     asked: int | None = None,
 ) -> dict[str, Any]:
-    """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``.
+    """Return the summary under the keys of lm-evaluation-harness, and in full under ``summary``.
 
-    ``asked`` is the number of records that could have been answered, if it is known.
+    ``asked`` is the number of records that could have been answered, if known.
     """
     name = summary.benchmark
     flat: dict[str, Any] = {"alias": name}

@@ -1,6 +1,6 @@
 """Runs of one benchmark: each configuration has its own folder, where it is answered, resumed and scored.
 
-What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come from a function.
+Shared by `eval`, `compare`, `tune` and `ablate`. Answers come from a function; nothing here knows a model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Task:
         bench: The benchmark, which scores the answers.
         records: What is asked.
         images: The folder of the images.
-        metadata: What a record keeps of it: name, options, limit, shard.
-        folders: Where data and images were; answers do not depend on it.
+        metadata: What a record keeps: name, options, limit, shard.
+        folders: Folders of data and images; answers do not depend on them.
     """
 
     bench: Benchmark
@@ -45,7 +45,7 @@ class Task:
         return str(self.metadata["name"])
 
     def with_length(self, max_new_tokens: int | None) -> Task:
-        """The task with another maximum length of every answer, which its runs record; ``None`` changes nothing."""
+        """Return the task with another maximum length of answers, which its runs record; None changes nothing."""
         if max_new_tokens is None:
             return self
         return replace(
@@ -55,7 +55,7 @@ class Task:
         )
 
     def require(self, figures: tuple[str, ...], why: str) -> None:
-        """Refuse a benchmark that does not give some figures."""
+        """Refuse a benchmark without certain figures."""
         given = self.bench.summarise([]).metrics
         if missing := [name for name in figures if name not in given]:
             raise InputError(
@@ -70,7 +70,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Scored:
-    """A run's items, their figures and, where they come from a folder, the run with its texts."""
+    """The items of a run, their figures and, if they come from a folder, the run with its texts."""
 
     items: list[Item]
     summary: Summary
@@ -78,19 +78,19 @@ class Scored:
 
     @property
     def texts(self) -> list[str]:
-        """What the run wrote, in the order of its records."""
+        """The texts of the run, in the order of its records."""
         return [] if self.run is None else list(self.run.texts.values())
 
 
 @dataclass(frozen=True)
 class Runs:
-    """How all runs of one command are asked.
+    """How all runs of one command are answered.
 
     Attributes:
         task: What is asked.
         model: What a record keeps of the model.
-        batch_size: Images answered at once.
-        seed: Seed of whatever is drawn.
+        batch_size: Images to answer at once.
+        seed: Seed for sampling.
         template: Prompt template, for processors without one.
     """
 
@@ -102,12 +102,12 @@ class Runs:
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def claim(self, folder: Path) -> None:
-        """Refuse a folder with files of others under the names that a run or its scores have."""
+        """Refuse a folder in which foreign files have the names of a run or its scores."""
         require_run(folder, self.task.records)
         scoring.claim_scores(folder, self.task.bench.judge_kind)
 
     def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
-        """Begin a run, or make sure that the folder holds the same one."""
+        """Start a run, or make sure that the folder holds the same one."""
         self.claim(folder)
         if not self._hashed:  # the images are hashed once for all runs
             self._hashed.update(
@@ -126,11 +126,11 @@ class Runs:
         open_run(folder, {**self._hashed, "decoding": settings}, self.task.records)
 
     def folder(self, path: Path) -> RunFolder:
-        """The answers of a run that was opened."""
+        """Return the answers of an opened run."""
         return RunFolder(path, self.task.records)
 
     def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any]) -> int:
-        """Answer what has no answer yet into a run folder and return how many that were."""
+        """Answer the missing records into a run folder and return the number of new answers."""
         self.open(folder, decoding)
         return generate(
             ask,
@@ -170,8 +170,8 @@ def open_task(
         data: Folder of its files; by default where ``reweigh data`` puts them.
         images: Folder of its images, if they are elsewhere.
         options: Its own options.
-        limit: Only the first records.
-        seed: Seed of the sample, where the benchmark samples.
+        limit: Use only the first records.
+        seed: Seed of the sample, if the benchmark samples.
         shard: Part of the records, as i/n.
         drawings: Folder for the images of a benchmark that draws them, if ``data`` names none.
     """

@@ -1,4 +1,4 @@
-"""AMBER's files, read unchanged: annotations, associated words, safe words and queries; and what its two halves share."""
+"""AMBER's files (annotations, associated words, safe words, queries), and what its two halves share."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Words:
         return cls(associated, frozenset(safe.splitlines()), vocabulary)
 
     def candidates(self, objects: list[str]) -> list[tuple[str, int]]:
-        """List the words that point to an object, with the object's index: associated ones, then the objects."""
+        """List the words that stand for an object, with the object's index: associated ones, then the objects."""
         near = [(word, index) for index, name in enumerate(objects) for word in self._near(name)]
         return near + [(name, index) for index, name in enumerate(objects)]
 
@@ -128,7 +128,7 @@ class Half(Benchmark):
 
     @cached_property
     def _queries(self) -> dict[int, Mapping[str, Any]]:
-        """The queries of both halves by id, as far as their files are available."""
+        """The queries of both halves by id, from the files that exist."""
         rows: dict[int, Mapping[str, Any]] = {}
         for path in find_files(self.data_dir, "query_*.json"):
             try:
@@ -138,7 +138,7 @@ class Half(Benchmark):
         return rows
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the queries of this half, verbatim, in the official order."""
+        """List the queries of this half verbatim, in the official order."""
         if missing := [identity for identity in self._rows if identity not in self._queries]:
             raise InputError(
                 f"the query files in {self.data_dir} lack {len(missing)} of {len(self._rows)} {self.half} "

@@ -1,8 +1,8 @@
 """AMBER, discriminative half: yes/no questions on existence, attributes and relations.
 
-"No" is the positive class: it says that something is absent. There are two readings of an answer: ``official``
-takes exactly "Yes" or "No", ``strict`` is the paper's normaliser. An answer that is neither is wrong, is missed
-where the truth is no, and costs no precision.
+"No" is the positive class: it says that something is absent. Two parsers read an answer: ``official`` accepts exactly
+"Yes" or "No", ``strict`` normalises as the paper does. An answer that is neither is wrong; it costs recall if the
+truth is no, and never precision.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 
-SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
-
 KINDS: Mapping[str, str] = {
     "discriminative-hallucination": "existence",
     "discriminative-attribute-state": "state",
     "discriminative-attribute-number": "number",
     "discriminative-attribute-action": "action",
 }
-"""The annotation's type to the question's kind; all other types are relations."""
+"""Kinds of questions by the annotation's type; all other types are relations."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "": ("existence", "state", "number", "action", "relation"),
@@ -42,7 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "action": ("action",),
     "relation": ("relation",),
 }
-"""Reported groups: all questions together, then each dimension, as sums over kinds."""
+"""Reported groups of kinds: all questions together, then each dimension."""
 
 NO_TRUTH = "no such question has the truth no"
 METRICS = (
@@ -93,7 +91,7 @@ PARSERS: Mapping[str, Callable[[str], str | None]] = {"strict": read_strict, "of
 def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     """Compute the unrounded figures of every group from summed counts; percent, NaN where undefined.
 
-    F1 keeps the official smoothing of its denominator. Never answering no is an F1 of 0, not an undefined one.
+    F1 keeps the official smoothing of its denominator. If no is never answered, F1 is 0, not undefined.
     """
     result: dict[str, Array] = {}
     for group, kinds in GROUPS.items():
@@ -117,7 +115,7 @@ class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
     Args:
-        data_dir: Holds ``annotations.json`` and the queries.
+        data_dir: Folder with ``annotations.json`` and the queries.
         parser: ``strict`` (the paper's) or ``official``; the official printed figures always use ``official``.
     """
 
@@ -184,16 +182,16 @@ def _counts(kind: str, truth: str, answer: str | None) -> dict[str, float]:
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """What the official scorer prints, always from exact matches.
+    """Compute what the official scorer prints, always from exact matches.
 
     Every counter in a denominator starts at 0.001, so a sum of three at 0.003. Precision and recall are
-    rounded to one decimal before F1 is made of them.
+    rounded to one decimal before F1 is computed from them.
     """
     total = sum_counts(items)
     printed: dict[str, float | None] = {}
     for group, kinds in GROUPS.items():
         # The counters of all questions together are one set, not the sum of the five kinds.
-        smoothing = SMOOTHING * (1 if group == "" else len(kinds))
+        smoothing = generative.SMOOTHING * (1 if group == "" else len(kinds))
 
         def share(
             numerator: str, denominator: str, kinds: Any = kinds, smoothing: float = smoothing

@@ -1,7 +1,7 @@
 """AMBER, generative half: nouns of a description against the image's true and likely hallucinated objects.
 
-Follows the official scorer's order of decisions for every noun, so that its printed figures are reproduced.
-The text is not lower-cased: a capitalised noun is not in the vocabulary, and only "TV" is a television.
+Decides on every noun in the official scorer's order, which reproduces its printed figures. The text is not
+lower-cased: a capitalised noun is not in the vocabulary, and only "TV" is a television.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, langu
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
 
-SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
+SMOOTHING = 0.001  # where the official scorer starts every counter of a denominator
 
 NO_RESPONSE = "there are no responses"
 METRICS = (
@@ -56,11 +56,11 @@ class AMBERGenerative(Half):
     """Object hallucination in free descriptions of AMBER's 1,004 images.
 
     Args:
-        data_dir: Holds ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
-        similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.generative`.
+        data_dir: Folder with ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
+        similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :func:`choose_similarity`.
         table: File of near pairs, for ``table`` and ``auto``.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
-        backend: The linguistic back end, if it is not to be the installed one.
+        backend: The linguistic back end, instead of the installed one.
     """
 
     name = "amber-generative"
@@ -94,7 +94,7 @@ class AMBERGenerative(Half):
         return {**about, "records": len(self._rows)}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """What the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
+        """Compute what the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
         total = sum_counts(items)
 
         def share(count: float, name: str) -> float:
@@ -156,7 +156,7 @@ class AMBERGenerative(Half):
 
 
 class _Judge:
-    """The official decisions for the nouns of one response; collects which objects were reached."""
+    """The official decisions on the nouns of one response; collects which objects were reached."""
 
     def __init__(self, words: Words, similar: Similar, truth: list[str], hallu: list[str]) -> None:
         self._safe = words.safe
@@ -265,7 +265,7 @@ def _spacy_similarity() -> tuple[Similar, dict[str, Any]]:
     @cache
     def similar(first: str, second: str) -> bool:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a word without a vector is not near anything, on purpose
+            warnings.simplefilter("ignore")  # a word without a vector is near nothing
             return bool(document(first).similarity(document(second)) > THRESHOLD)
 
     return similar, {

@@ -60,17 +60,17 @@ class CHAIR(Benchmark):
     """Object hallucination in captions of COCO images.
 
     Args:
-        data_dir: Holds ``synonyms.txt`` and COCO's annotation files, itself or in subfolders.
-        variant: ``wordnet``, as most LVLM papers score, or ``pattern``, as the original did.
+        data_dir: Folder with ``synonyms.txt`` and COCO's annotation files, also in subfolders.
+        variant: ``wordnet``, as most papers score, or ``pattern``, as the original did.
         ground_truth: A ready ground-truth file, instead of COCO's annotations.
         synonyms: The synonym table, if it is not in ``data_dir``.
-        year: Which annotation files to take if several are there; 2014 before 2017 by default.
+        year: Which annotation files to use; by default 2014, else 2017.
         split: Which split the records are drawn from.
         images: How many images are drawn.
-        manifest: A file of image ids to take instead of a draw.
-        repeats: Whether to accept several captions of one image, which are otherwise an error.
+        manifest: A file of image ids to use instead of a draw.
+        repeats: Whether to accept several captions of one image.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
-        backend: The linguistic back end, if it is not to be the installed one.
+        backend: The linguistic back end, instead of the installed one.
     """
 
     name = "chair"
@@ -106,7 +106,6 @@ class CHAIR(Benchmark):
         return MentionFinder(Vocabulary.read(path), self.variant, backend)
 
     def objects(self, text: str) -> list[str]:
-        """The COCO categories that a text mentions, by CHAIR's synonyms."""
         return [mention.category for mention in self.finder.read(text).mentions]
 
     @cached_property
@@ -142,7 +141,7 @@ class CHAIR(Benchmark):
         ]
 
     def asked_ids(self) -> Collection[Id] | None:
-        """The images of the manifest; without one any images may be described."""
+        """Return the images of the manifest; without one, any images may be described."""
         return None if self.manifest is None else read_manifest(self.manifest)
 
     def score(
@@ -163,7 +162,7 @@ class CHAIR(Benchmark):
         return items, self.summarise(items)
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """What the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
+        """Compute what the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
         total = sum_counts(items)
         shares = {
             "CHAIRs": ("hallucinated_captions", "captions"),
@@ -173,7 +172,7 @@ class CHAIR(Benchmark):
         }
         printed: dict[str, float | None] = {}
         for name, (top, bottom) in shares.items():
-            # as there: the length is multiplied by 0.01, so that percent show it
+            # The published scorer multiplies the length by 0.01, so that it can be printed as percent.
             count = total.get(top, 0.0) * (0.01 if name == "Len" else 1)
             whole = total.get(bottom, 0.0)
             printed[name] = float(f"{count / whole * 100:.1f}") if whole else None
@@ -189,14 +188,13 @@ class CHAIR(Benchmark):
 
     @classmethod
     def image_names(cls, image: Id) -> list[str]:
-        """COCO's file names, which are made of the image's number."""
         return image_names(image) if isinstance(image, int) else super().image_names(image)
 
 
 def published_layout(benchmark: CHAIR, responses: Sequence[Response]) -> dict[str, Any]:
-    """The result file of the published CHAIR scorers: their layout, fractions and indices of hallucinated tokens.
+    """Return the result file of the published CHAIR scorers: their layout, fractions and token indices.
 
-    A figure whose denominator is zero is None.
+    A figure is None if its denominator is zero.
     """
     sentences = [_sentence(benchmark, response) for response in responses]
     mentions = sum(len(row["mscoco_generated_words"]) for row in sentences)

@@ -1,8 +1,8 @@
-"""From a caption to the objects it mentions, by the exact steps of the published CHAIR scorers.
+"""Find the objects that a caption mentions, by the exact steps of the published CHAIR scorers.
 
 Lower-case, tokenise, lemmatise, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
-the lemmatiser: ``wordnet`` (OPERA and most LVLM papers) and ``pattern`` (the original). Mentions carry their
-span in the caption as written. Quirks of the published scorers are kept; tests/benchmarks/test_chair_mentions.py names them.
+the lemmatiser: ``wordnet`` (OPERA and most papers) and ``pattern`` (the original). Mentions carry their span in the
+caption as written. Quirks of the published scorers are kept; tests/benchmarks/test_chair_mentions.py names them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _KEPT_PAIRS = (
     *("stop light", "fire hydrant", "stop sign", "parking meter", "suit case", "sports ball"),
     *("baseball bat", "baseball glove", "tennis racket", "wine glass", "hot dog", "cell phone"),
     *("mobile phone", "teddy bear", "hair drier", "potted plant", "laptop computer"),
-    # Not vocabulary: they only absorb "plate" and "train".
+    # Not in the vocabulary: they only absorb "plate" and "train".
     *("home plate", "train track"),
 )
 _YOUNG_OR_GROWN = (
     *("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"),
-    *("animal", "cub"),  # not vocabulary: the pair vanishes, and with it the person "baby" or "adult"
+    *("animal", "cub"),  # not in the vocabulary: the pair vanishes, and with it the person "baby" or "adult"
 )
 PAIRS: Mapping[str, str] = {
     **{pair: pair for pair in _KEPT_PAIRS},
@@ -40,12 +40,12 @@ PAIRS: Mapping[str, str] = {
     "toilet seat": "toilet",
     "wine glas": "wine glass",  # what pattern makes of "wine glass"
 }
-"""Two neighbouring lemmas to the word that stands for both."""
+"""The word that replaces two neighbouring lemmas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A word (or pair) that names a category, and the characters of the caption that say it."""
+    """A word (or pair) that names a category, and its span in the caption."""
 
     word: str
     category: str
@@ -55,13 +55,13 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the scorer makes of a caption.
+    """How the scorer reads a caption.
 
     Args:
         words: All lemmas after merging pairs, punctuation included; the scorers' ``Len`` counts these.
-        mentions: The objects, in order, repeats kept.
-        indices: For each mention, the token index that the published scorer reports. After a toilet's
-            seat was dropped these point too early, as they do there.
+        mentions: The objects in order, with repeats.
+        indices: For each mention, the token index that the published scorer reports; too small after a toilet's
+            seat was dropped, as in that scorer.
     """
 
     words: tuple[str, ...]
@@ -119,7 +119,7 @@ class MentionFinder:
             mentions=tuple(
                 Mention(unit.word, category_of[unit.word], unit.start, unit.end) for _, unit in found
             ),
-            # Positions in the shortened list look up indices of the full one: a mistake of the published scorer.
+            # Positions in the shortened list look up indices of the full one: a bug of the published scorer.
             indices=tuple(merged[index].index for index, _ in found),
         )
 
@@ -148,7 +148,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: str | Path) -> Vocabulary:
-        """Read a table with one category in a row: its name, then its other words, separated by ", "."""
+        """Read a table with one category per row: its name, then its other words, separated by ", "."""
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""CHAIR's counting, independent of how mentions were found: objects of captions against reference objects.
+"""CHAIR's counts: mentioned objects against reference objects, however the mentions were found.
 
 A mention is hallucinated if its object is not in the image's reference set. Figures are micro: sums over
-captions are divided at the end. Knows no language, no COCO and no file.
+captions are divided at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def count_caption(objects: Sequence[str], reference: Collection[str], *, words: 
     """Count one caption.
 
     Args:
-        objects: The object of every mention, in order, repeats kept.
+        objects: The object of every mention, in order, with repeats.
         reference: The objects that are in the image.
         words: Length of the caption in whitespace-delimited words.
 
@@ -69,14 +69,14 @@ def caption_item(
     *,
     image: Id | None = None,
 ) -> Item:
-    """Count one caption and keep what a report shows of it.
+    """Count one caption and keep what a report shows.
 
     Args:
         identity: Id of the item.
         text: The caption.
         mentions: Word, object, start and end in the text of every mention, in order.
         reference: The objects that are in the image.
-        image: The image, if it has another id.
+        image: The image, if its id differs.
     """
     found = list(mentions)
     named = [name for _, name, *_ in found]

@@ -1,7 +1,7 @@
-"""Which objects are in an image: instance categories together with what any reference caption mentions.
+"""Ground truth of CHAIR: the instance categories of an image, and what any reference caption mentions.
 
-Comes from COCO's files, or from a ready ground-truth file. An image id that is unknown, or a string where ids are
-integers, is an error: the published scorers silently take it for an image with nothing in it.
+It comes from COCO's files or from a ready ground-truth file. An unknown image id, or a string instead of an integer,
+is an error; the published scorers silently treat it as an image with nothing in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CocoTruth:
         self.objects = cache(self._objects)
 
     def ids(self, wanted: Collection[Id]) -> Collection[int]:
-        """List the images of the files read so far; reads the rest if a wanted one is not among them."""
+        """Return the images of the files read so far; read the rest if a wanted one is not among them."""
         known = self._coco.ids()
         if set(wanted) <= known:
             return known
@@ -56,7 +56,7 @@ class ReadyTruth:
         if path.suffix in (".pkl", ".pickle"):
             raise InputError(
                 f"{path} is a pickle, which can run code when read",
-                hint="build the ground truth from COCO's annotations, or convert it to JSON: id to object names",
+                hint="use COCO's annotations, or convert the file to JSON: id to object names",
             )
         content = read_json(path)
         if isinstance(content, dict) and isinstance(content.get("objects"), dict):
@@ -80,7 +80,6 @@ class ReadyTruth:
             self._objects[int(identity)] = frozenset(names)
 
     def ids(self, wanted: Collection[Id]) -> Collection[int]:
-        """List the images of the file."""
         return self._objects.keys()
 
     def objects(self, image: int) -> frozenset[str]:
@@ -92,7 +91,7 @@ class ReadyTruth:
 
 
 def sample_images(ids: Iterable[int], *, count: int, seed: int) -> list[int]:
-    """Draw images by seed from a set of ids, whatever its order; the draw is returned sorted."""
+    """Draw images by seed from ids in any order; the result is sorted."""
     pool = sorted(ids)
     return sorted(random.Random(seed).sample(pool, min(count, len(pool))))
 

@@ -1,6 +1,6 @@
 """The data folder: one subfolder per dataset, with a receipt of what was fetched and how it was checked.
 
-A dataset is complete when its receipt says so for every file of the catalogue; the receipt is written last.
+A dataset is complete when its receipt lists every file of the catalogue; an entry is written last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Receipt = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A benchmark's files, their licence, and what remains to be done by hand."""
+    """A benchmark's files, their licence, and what has to be done by hand."""
 
     name: str
     title: str
@@ -43,23 +43,23 @@ class Dataset:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Files and folders that unpacking its archives gives."""
+        """Files and folders that its archives hold."""
         return tuple(name for file in self.files for name in file.holds)
 
 
 def data_root() -> Path:
-    """The folder of all datasets: ``REWEIGH_DATA``, or ``~/.cache/reweigh/data``."""
+    """Return the folder of all datasets: ``REWEIGH_DATA``, or ``~/.cache/reweigh/data``."""
     given = os.environ.get(VARIABLE, "").strip()
     return Path(given).expanduser() if given else Path.home() / ".cache" / "reweigh" / "data"
 
 
 def folder_of(entry: Dataset) -> Path:
-    """The folder of one dataset, whether it exists or not."""
+    """Return the folder of one dataset, whether it exists or not."""
     return data_root() / entry.name
 
 
 def state(entry: Dataset) -> State:
-    """How much of a dataset its receipt lists as fetched; ``check`` reads the bytes."""
+    """Return how much of a dataset its receipt lists; ``check`` reads the bytes."""
     receipt = _receipt(entry)
     had = [file for file in entry.files if file.name in receipt]
     if not had:
@@ -68,7 +68,7 @@ def state(entry: Dataset) -> State:
 
 
 def describe(entry: Dataset) -> dict[str, Any]:
-    """Describe a dataset: size, checksums, licence, addresses, and how much of it is on this machine."""
+    """Describe a dataset: size, checksums, licence, addresses, and how much of it is here."""
     return {
         "name": entry.name,
         "title": entry.title,
@@ -86,7 +86,7 @@ def describe(entry: Dataset) -> dict[str, Any]:
 def get(
     entry: Dataset, *, source: Path | None = None, advance: Callable[[int], Any] = lambda size: None
 ) -> Path:
-    """Fetch all files of a dataset that are not on disk yet, from their addresses or from a local copy."""
+    """Fetch the missing files of a dataset, from their addresses or from a local copy."""
     folder = folder_of(entry)
     if source is not None and not source.exists():
         raise InputError(
@@ -125,11 +125,11 @@ def _bring(
     known = file.checksum
     unlisted = before is None and source is None and target.is_file()
     if unlisted and known is not None and fetch.digest_of(target, known) == known:
-        # A kill came between the file and its receipt.
+        # The command was killed between the file and its receipt.
         return _accept(file, folder, file.url, sha256_file(target))
     first = (before or {}).get("sha256")
     if before is not None and known is None and isinstance(first, str) and before.get("from") == file.url:
-        # Without a published checksum it must be the file that was fetched first.
+        # Without a published checksum, it must be the file that was fetched first.
         file = replace(file, checksum=f"sha256:{first}")
     if source is None:
         return _accept(file, folder, file.url, fetch.download(file, target, advance=advance))
@@ -155,7 +155,7 @@ def _accept(file: File, folder: Path, origin: str, sha256: str) -> Receipt:
 
 
 def _find(file: File, source: Path) -> Path | None:
-    """The file itself in a local copy: the path given, or below it under its relative path or its bare name."""
+    """Find a file in a local copy: the given path, or below it by relative path or bare name."""
     if source.is_file():
         return source if source.name == Path(file.name).name else None
     candidates = (source / file.name, source / Path(file.name).name)
@@ -163,7 +163,7 @@ def _find(file: File, source: Path) -> Path | None:
 
 
 def _adopt(file: File, source: Path, folder: Path) -> Receipt:
-    """Copy what an archive holds from a local copy that is unpacked already."""
+    """Copy the content of an archive from a local copy that is already unpacked."""
     if not file.holds or not source.is_dir() or not all((source / name).exists() for name in file.holds):
         wanted = " or ".join([file.name, *([", ".join(file.holds)] if file.holds else [])])
         raise InputError(f"{source} does not contain {wanted}", hint=f"the official file is {file.url}")
@@ -220,7 +220,7 @@ def _receipt(entry: Dataset) -> dict[str, Receipt]:
 
 
 def find_files(data_dir: Path, pattern: str) -> list[Path]:
-    """List the files of a name pattern in a folder, or else in its subfolders, at most two levels down."""
+    """List the files that match a pattern in a folder, or else in its subfolders, at most two levels down."""
     for prefix in ("", "*/", "*/*/"):
         if found := sorted(path for path in data_dir.glob(prefix + pattern) if path.is_file()):
             return found

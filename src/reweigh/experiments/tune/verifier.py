@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reweigh.benchmarks.judge.kinds import SystemOne
+from reweigh.benchmarks.objects import question
 from reweigh.errors import InputError
 from reweigh.families.processor import tokenizer_of
 
@@ -34,16 +35,6 @@ class Verifier(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return who answers, for the record."""
         ...
-
-
-def question(name: str) -> str:
-    """Ask for an object's presence, as POPE does.
-
-    Example:
-        >>> question("apple")
-        'Is there an apple in the image?'
-    """
-    return f"Is there {'an' if name[:1].lower() in 'aeiou' else 'a'} {name} in the image?"
 
 
 class ModelVerifier:
