@@ -88,7 +88,7 @@ class Server:
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
 
     def app(self) -> FastAPI:
-        """The ASGI application."""
+        """Build the ASGI application."""
         app = FastAPI(
             title="reweigh", docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan
         )
@@ -154,7 +154,7 @@ class Server:
     async def _stream(
         self, answers: Answers, reply: Reply, note: dict[str, Any], begin: float
     ) -> StreamingResponse:
-        """Begin a stream once its first piece has arrived, so that earlier failures get their own status."""
+        """Start a stream once its first piece has arrived, so that earlier failures get their own status."""
         pieces = answers.pieces()
         try:
             first = await anext(pieces)
@@ -181,9 +181,9 @@ class Server:
     async def _arrival(
         self, request: Request, read: Callable[[bytes], Asked]
     ) -> AsyncIterator[tuple[Asked, Prepared, Answers]]:
-        """Read and prepare a request: what is asked, its inputs, and where its answers go.
+        """Read and prepare a request; yield what is asked, its inputs, and where its answers go.
 
-        Until the block ends it counts as arriving; such requests are bounded in number and bytes.
+        Until the block ends, the request counts as arriving; arriving requests are bounded in number and bytes.
         """
         deadline = Deadline(self.bounds.seconds)
         with self.scheduler.arriving() as hold:
@@ -248,7 +248,7 @@ class Server:
         return {"table": told.pop(DEFAULT), "tables": told}
 
     def reload_tables(self) -> dict[str, Any]:
-        """Read all tables again, in the scheduler's thread; requests that wait keep those they came with."""
+        """Read all tables again, in the scheduler's thread; requests that already wait keep the old ones."""
         try:
             reloaded = self.served.reload()
         except ReweighError as error:
@@ -262,14 +262,14 @@ class Server:
         return reloaded
 
     def announce(self, message: str) -> None:
-        """Log what is served, with a further line for each table that is not the default."""
+        """Log what is served, then a line for each table other than the default."""
         tell(message, **self.served.summary())
         for name, about in self.served.tables().items():
             if name != DEFAULT:
                 tell(f"table {name}", **about)
 
     async def live(self) -> Response:
-        """``GET /health/live``: whether the model's thread still makes progress; if not, only a restart helps."""
+        """``GET /health/live``: whether the model's thread makes progress; if not, only a restart helps."""
         stuck = self.scheduler.busy_seconds() > STUCK * self.bounds.seconds
         return JSONResponse({"status": "stuck" if stuck else "ok"}, status_code=503 if stuck else 200)
 
@@ -306,7 +306,7 @@ class Server:
     def _question(
         self, kind: type[Asked], work: Callable[[Served, Asked, Prepared], dict[str, Any]]
     ) -> Callable[..., Any]:
-        """A handler that prepares a conversation and works on it, with the queue and time limit of any request."""
+        """Make a handler that prepares a conversation and works on it, with the queue and time limit of any request."""
 
         async def handle(request: Request) -> dict[str, Any]:
             async with self._arrival(request, partial(parse, kind)) as (asked, prepared, answers):
@@ -316,7 +316,7 @@ class Server:
         return handle
 
     async def _on_model(self, answers: Answers, work: Callable[[], T]) -> T:
-        """Run something in the scheduler's thread, unless its time is over before it begins."""
+        """Run something in the scheduler's thread, unless its time is up before it starts."""
 
         def in_time() -> T:
             answers.deadline.check()

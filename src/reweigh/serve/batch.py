@@ -1,7 +1,6 @@
 """Decode rows together: one ``generate`` in which each row has its own beta, sampling, length and end.
 
-``generate`` does what it always does. A logits processor at the end of its list picks each row's token and sends it,
-and a stopping criterion ends rows one by one.
+The last logits processor picks and sends each row's token; a stopping criterion ends rows one by one.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class Abandoned(Exception):
 
 
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
-    """Write the answers of some rows of one session, in one batch; stop early once no client waits for them."""
+    """Decode rows of one session in one batch; stop early once no client waits for them."""
     here = threading.get_ident()  # another thread may use the same model
 
     def look(*_: Any) -> None:
-        """End before the next forward pass: some decoders run many before the first token (a description, a search)."""
+        """Stop before the next forward pass: some decoders run many before the first token (a description, a search)."""
         if threading.get_ident() == here and all(row.left for row in rows):
             raise Abandoned
 
@@ -84,7 +83,7 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
 
 
 def _support(row: Row, recall: Recall) -> Support | None:
-    """The support of a row that another decoder writes: recalled evidence, or one pass to measure it."""
+    """Return the support of a row that another decoder writes: recall its evidence, or measure it in one pass."""
     if row.table_session is None or row.prepared.key is None or not row.explains:
         return None
     session = row.table_session
@@ -100,7 +99,7 @@ def _open(
     writer: Writer,
     opened: ExitStack,
 ) -> ReweighRequest:
-    """Open the rows' request with the evidence that is known; keep what is measured when the batch ends."""
+    """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
     reader = session.decoder.deployed.reader
     keys = [row.prepared.key or "" for row in rows]
     known = recall.find(keys, reader)
@@ -123,7 +122,7 @@ def _open(
 
 
 def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:
-    """Write an answer that is known only at the end."""
+    """Send an answer that is known only at the end."""
     answer = row.session.respond(
         inputs, seed=row.seed, max_new_tokens=row.most, stopping_criteria=[_Ends([row])]
     )[0]
@@ -203,9 +202,9 @@ class Writer(LogitsProcessor):
             row.send(piece)
 
     def _facts(self, index: int, token: int, span: tuple[int, int], replaced: int | None) -> dict[str, Any]:
-        """What is known of a token."""
+        """Return what is reported about a token."""
         row, request = self._rows[index], self.request
-        if request is not None and not self.support:  # its evidence is there once the prompt was read
+        if request is not None and not self.support:  # known once the prompt has been read
             self.support = [self._own_support(one) for one in request.evidence] or [None] * len(self._rows)
         known = token_facts(token, self.word(token), self._counts[index] - 1, span, self.support[index])
         if request is not None:
@@ -237,12 +236,12 @@ class Writer(LogitsProcessor):
         return {"token": token, "text": self.word(token)}
 
     def word(self, token: int) -> str:
-        """The text of one token."""
+        """Return the text of one token."""
         return str(self._tokenizer.decode([token]))
 
 
 class _Ends(StoppingCriteria):
-    """Which rows are over."""
+    """Ends the rows that are done or left."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""What can be checked before a model is loaded: the server's bounds, tables, packages and address."""
+"""What can be checked before a model is loaded: bounds, table names, packages and the address."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from reweigh.errors import InputError, MissingExtraError, require_known
 from reweigh.images import MAX_PIXELS
 
 DEFAULT = "default"
-"""Name of the table of requests that name none."""
+"""Name of the table for requests that name none."""
 TABLE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """What one server accepts, and for how long it works on it; each bound is positive.
+    """What a server accepts and how long it works on it; every bound is positive.
 
     Attributes:
         connections: Open connections; beyond them, the one that has waited longest without a request is closed.
@@ -54,7 +54,7 @@ class Bounds:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Bounds:
-        """Bounds by name, as a command line or a file gives them."""
+        """Check bounds that a command line or a file gives by name."""
         kinds = {field.name: type(field.default) for field in fields(cls)}
         require_known("limit", given, kinds)
         for name, value in given.items():
@@ -71,7 +71,7 @@ class Bounds:
 
 
 def name_tables(given: Iterable[str]) -> dict[str, str]:
-    """Tables by name: ``TABLE`` alone is the default, ``NAME=TABLE`` one that requests choose."""
+    """Sort tables by name: ``TABLE`` alone is the default, ``NAME=TABLE`` one that requests choose."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, source = text.partition("=")
@@ -89,7 +89,7 @@ def name_tables(given: Iterable[str]) -> dict[str, str]:
 
 
 def require_extra() -> None:
-    """Say what to install if a package of the extra is missing."""
+    """Check that the packages of the extra are installed."""
     for package in ("fastapi", "uvicorn", "prometheus_client", "httpx"):
         try:
             __import__(package)
@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bind an address."""
+    """Listen on an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

@@ -37,7 +37,7 @@ def make_rows(
     prepared: Prepared,
     send: Callable[[Piece], None],
 ) -> list[Row]:
-    """The rows of a request, one per choice; refuses what cannot be decoded."""
+    """Make the rows of a request, one for each choice; refuse what cannot be decoded."""
     if asked.n > bounds.choices:
         raise invalid("n", f"n is {asked.n}; this server takes {bounds.choices}")
     options, name = asked.options, _decoder(served, asked)
@@ -92,7 +92,7 @@ def make_rows(
 
 
 def _decoder(served: Served, asked: ChatRequest) -> str:
-    """The decoder of a request; the base model by default if ReWEIGH is not available."""
+    """Return the decoder of a request; by default the base model if ReWEIGH is not available."""
     options = asked.options
     chosen = (options.beta, options.layer, options.table)
     if (
@@ -108,7 +108,7 @@ def _decoder(served: Served, asked: ChatRequest) -> str:
 
 
 def _table(served: Served, asked: ChatRequest) -> str | None:
-    """The name of a request's table; ``None`` if the server has none."""
+    """Return the name of a request's table; ``None`` if the server has none."""
     name, known = asked.options.table, served.table_names
     if not known:
         if name is not None:
@@ -122,7 +122,7 @@ def _table(served: Served, asked: ChatRequest) -> str | None:
 
 
 def _betas(session: Session, asked: ChatRequest, name: str) -> list[float]:
-    """The beta of each choice."""
+    """Return the beta of each choice."""
     given = asked.options.beta
     if name in UNEDITED or not isinstance(session, ReweighSession):
         if given is not None:
@@ -133,7 +133,7 @@ def _betas(session: Session, asked: ChatRequest, name: str) -> list[float]:
 
 
 def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
-    """Refuse a prompt that is longer than the server or the model takes."""
+    """Refuse a prompt longer than the server or the model takes."""
     if prompt > bounds.prompt_tokens or (served.context is not None and prompt >= served.context):
         most = min(bounds.prompt_tokens, (served.context or prompt + 1) - 1)
         told = f"the prompt has {prompt:,} tokens; this server takes {most:,}"
@@ -141,7 +141,7 @@ def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
 
 
 def _answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
-    """Tokens the answer may have."""
+    """Return how many tokens the answer may have."""
     room = bounds.new_tokens if served.context is None else min(bounds.new_tokens, served.context - prompt)
     given = asked.max_completion_tokens or asked.max_tokens
     if given is None:
@@ -206,7 +206,7 @@ class Reply:
         }
 
     async def whole(self, answers: Answers) -> dict[str, Any]:
-        """The answer to a request that does not stream."""
+        """Return the answer to a request that does not stream."""
         pieces: list[list[Piece]] = [[] for _ in self._rows]
         async for piece in answers.pieces():
             pieces[piece.index].append(piece)
@@ -219,7 +219,7 @@ class Reply:
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": self._usage()}
 
     async def frames(self, first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[str]:
-        """The server-sent events of a streaming request; an error is the last frame but one."""
+        """Yield the server-sent events of a streaming request; an error is the last frame but one."""
         for row in self._rows:
             yield self._frame([self._choice(row, {"delta": {"role": "assistant", "content": ""}})])
         try:
@@ -246,7 +246,7 @@ class Reply:
     def _choice(
         self, row: Row, said: dict[str, Any], pieces: Sequence[Piece] = (), finish: str | None = None
     ) -> dict[str, Any]:
-        """A choice of an answer or a frame: what is said, log-probabilities and tokens of some pieces."""
+        """Return a choice of an answer or a frame: what is said, with log-probabilities and tokens of some pieces."""
         logprobs = [entry for piece in pieces for entry in piece.logprobs]
         choice = {
             "index": row.index,

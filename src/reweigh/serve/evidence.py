@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.recall import Recall
 from reweigh.errors import InputError
 from reweigh.method.evidence import Evidence
-from reweigh.method.references import strength
 from reweigh.runtime.reader import Reader
 from reweigh.serve.prepare import Prepared
-
-UNKNOWN: dict[str, float | None] = {"dmrr": None, "b": None, "s": None}
 
 
 def recall_or_measure(
     model: Any, recall: Recall, prepared: Prepared, readers: Sequence[Reader]
 ) -> tuple[list[Evidence], bool]:
-    """What readers of the same tokens at several layers read, and whether any of it had to be measured.
+    """Return what readers of the same tokens read at several layers, and whether any of it had to be measured.
 
     Args:
         prepared: Has an image.
@@ -53,21 +48,16 @@ class Support:
 
     def __init__(self, evidence: Evidence, table_session: ReweighSession) -> None:
         self._table = table_session.table
-        self._values = evidence.of(table_session.layer, table_session.decoder.deployed.tokens).cpu().numpy()
+        self._values = evidence.of(table_session.layer, table_session.decoder.deployed.tokens).tolist()
 
     def of(self, token: int) -> dict[str, float | None]:
-        """Evidence, reference and strength of a token; nothing if it is not registered."""
-        reference = self._table.reference(token)
-        if reference is None:
-            return UNKNOWN
-        value = float(self._values[int(np.searchsorted(self._table.tokens, token))])
-        share = strength(reference, np.array(value), self._table.scale)
-        return {"dmrr": value, "b": reference, "s": float(share)}
+        """Return evidence, reference and strength of a token."""
+        return self._table.support(token, self._values)
 
 
 def token_facts(
     token: int, text: str, step: int, span: tuple[int, int], support: Support | None
 ) -> dict[str, Any]:
-    """What the server reports about one token: its place in the answer, and its support."""
-    known = UNKNOWN if support is None else support.of(token)
+    """Return what the server reports about one token: its place in the answer, and its support."""
+    known = {"dmrr": None, "b": None, "s": None} if support is None else support.of(token)
     return {"step": step, "token": token, "text": text, "start": span[0], "end": span[1], **known}

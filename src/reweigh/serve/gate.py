@@ -1,4 +1,4 @@
-"""Checks for every request: host, origin and key; and one log line per request."""
+"""Checks of host, origin and key for every request, and one log line for each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Gate:
         except Exception as error:
             logger.error("%s failed", visit.number, exc_info=error)
             if visit.status:
-                raise  # part of the answer was sent: break the connection
+                raise  # part of the response was sent: break the connection
             await problem_of(error).response()(scope, receive, send_marked)
         finally:
             visit.end()
@@ -103,7 +103,7 @@ class Gate:
 
 
 class Visit:
-    """One request in progress: its id, its status, and the line that is logged just before its last byte is sent."""
+    """One request in progress: its id, its status, and the line logged just before its last byte is sent."""
 
     def __init__(self, scope: Scope, metrics: Metrics, path: str) -> None:
         self.number = f"req-{uuid.uuid4().hex[:16]}"
@@ -117,7 +117,7 @@ class Visit:
         self._ended = False
 
     def see(self, message: Message) -> None:
-        """Look at a part of the answer; its head gets our headers."""
+        """Inspect a part of the response; add our headers to its head."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             marks = {**HEADERS, "x-request-id": self.number}
@@ -137,7 +137,7 @@ class Visit:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, port and brackets left out."""
+    """Return the name in a Host header, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()

@@ -20,7 +20,7 @@ from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.runtime.reader import Reader
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.evidence import UNKNOWN, Support, recall_or_measure
+from reweigh.serve.evidence import Support, recall_or_measure
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
@@ -38,7 +38,7 @@ WRONG_SCENE = 50
 
 
 def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]:
-    """What the page needs before the first question."""
+    """Return what the page needs before the first question."""
     found = served.examined
     session = None if served.reason is not None else served.reweigh()
     tiles = [] if found is None else found["visual_positions"]["tiles"]
@@ -79,7 +79,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
 
 
 def scene(served: Served, number: int) -> dict[str, Any]:
-    """A scene of the embedded world, by number."""
+    """Draw a scene of the embedded world, by number."""
     if not served.world:
         raise Problem(404, "only the embedded model has scenes", code="no_scenes")
     if not 0 <= number < SCENES:
@@ -97,7 +97,7 @@ def scene(served: Served, number: int) -> dict[str, Any]:
 
 
 def measure_all(served: Served, _asked: Conversation, prepared: Prepared) -> dict[str, Any]:
-    """Measure every layer of the table in one pass, and keep it."""
+    """Measure every layer of the table in one pass, and cache it."""
     served.reweigh()  # refuses with the reason if there are no layers
     _, measured = _evidence(served, prepared, served.layers)
     family, config = served.anatomy.family, served.anatomy.config
@@ -111,14 +111,14 @@ def measure_all(served: Served, _asked: Conversation, prepared: Prepared) -> dic
 
 
 def _evidence(served: Served, prepared: Prepared, layers: Sequence[int]) -> tuple[list[Evidence], bool]:
-    """The evidence of the whole vocabulary at some layers, and whether any of it had to be measured."""
+    """Return the evidence of the whole vocabulary at some layers, and whether any of it had to be measured."""
     _require_image(prepared)
     readers = [Reader(_lens(served, layer), [layer]) for layer in layers]
     return recall_or_measure(served.model, served.recall, prepared, readers)
 
 
 def heat(served: Served, asked: HeatRequest, prepared: Prepared) -> dict[str, Any]:
-    """Where the evidence of a token lies, at every layer of the table, or at the last block if there is no table."""
+    """Map the evidence of a token at every layer of the table, or at the last block if there is no table."""
     token = _token_of(served, asked.word or "") if asked.token is None else asked.token
     _require_image(prepared)
     if not 0 <= token < served.anatomy.vocab_size:
@@ -146,7 +146,7 @@ def _heat_of(
     served: Served, found: Evidence, layer: int, token: int, grids: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     assert found.located is not None
-    known = Support(found, served.reweigh(layer)).of(token) if served.layers else UNKNOWN
+    known = Support(found, served.reweigh(layer)).of(token) if served.layers else {"b": None, "s": None}
     maps = []
     for grid in grids:
         cells = found.grid(layer, 0, image=grid["image"], tile=grid["tile"]).tolist()
@@ -161,7 +161,7 @@ def _heat_of(
 
 
 def check(served: Served, asked: CheckRequest, prepared: Prepared) -> dict[str, Any]:
-    """Which words of a text lack support in the conversation's pictures."""
+    """Report which words of a text lack support in the conversation's pictures."""
     session = served.reweigh(asked.layer)
     ids, offsets = tokenize(served.processor, asked.text)
     (found,), _ = _evidence(served, prepared, [session.layer])
@@ -170,7 +170,7 @@ def check(served: Served, asked: CheckRequest, prepared: Prepared) -> dict[str, 
 
 
 def _token_of(served: Served, word: str) -> int:
-    """The first token of a word as it appears in a text, after a space."""
+    """Return the first token of a word as it appears in a text, after a space."""
     tokenizer = tokenizer_of(served.processor)
 
     def ids(text: str) -> list[int]:
@@ -185,17 +185,17 @@ def _token_of(served: Served, word: str) -> int:
 
 
 def _lens(served: Served, layer: int) -> Lens:
-    """The lens of the table at one layer."""
+    """Return the lens of the table at one layer."""
     return served.reweigh(layer).decoder.deployed.lens
 
 
 def _require_image(prepared: Prepared) -> None:
     if prepared.key is None:
-        raise InputError("the conversation holds no image", hint="add one to a message")
+        raise InputError("the conversation has no image", hint="add one to a message")
 
 
 def _grids(served: Served, patches: Sequence[Any]) -> list[dict[str, Any]]:
-    """The patch grids, and which part of its picture each covers: all, the centre square, or an unknown crop."""
+    """List the patch grids and what each covers: the whole picture, its centre square, or an unknown crop."""
     found = sorted({(one.image, one.tile, one.rows, one.cols) for one in patches if one is not None})
     whole = "centre" if crops_centre(served.processor) else "whole"
     last = {image: tile for image, tile, _, _ in found}

@@ -1,4 +1,4 @@
-"""What a server's owner sees: the log, one line for each event, and the metrics for Prometheus. Thread-safe."""
+"""What the owner of a server sees: a log with one line for each event, and metrics for Prometheus. Thread-safe."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From a conversation to the model's inputs for one row, and from rows to the inputs of a batch.
 
 Pictures come from data URLs, or are fetched if the server's owner allows it; both are bounded. Each row is prepared
-alone, before it waits: its length is known, errors are reported at once, and a batch is put together by padding on the
-left, as the processor itself would.
+alone, before it is queued, so its length is known and errors are reported at once. A batch is padded on the left, as the
+processor itself would.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Prepared:
 
     Attributes:
         inputs: What its processor returned, one row.
-        key: The key of its evidence in the memory; ``None`` without an image.
+        key: The key of its evidence in the cache; ``None`` without an image.
         prompt_tokens: Tokens of the prompt, those of images included.
     """
 
@@ -108,7 +108,7 @@ class Prepared:
 
     @property
     def shapes(self) -> Shapes | None:
-        """Shapes that rows must share to be stacked: empty without images, ``None`` if it cannot be stacked."""
+        """What rows must share to be stacked: empty without images, ``None`` if the row cannot be stacked."""
         beside = {name: value for name, value in self.inputs.items() if name not in OF_THE_PROMPT}
         if not all(isinstance(value, Tensor) for value in beside.values()):
             return None
@@ -126,7 +126,7 @@ def prepare_inputs(
     *,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """The inputs of one conversation; an error of the processor becomes an ``InputError``."""
+    """Build the inputs of one conversation; an error of the processor becomes an ``InputError``."""
     tokenizer = tokenizer_of(processor)
     marks = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
     for text in (text for message in messages for text in message.texts):
@@ -154,7 +154,7 @@ def _text(
     if len(messages) != 1 or messages[0].role != "user" or pictures > 1:
         raise InputError(
             "this model has no chat template, so it takes one user message with at most one image",
-            hint="leave system messages, earlier turns and further images out",
+            hint="leave out system messages, earlier turns and further images",
         )
     return render(model, processor, "\n".join(messages[0].texts), pictures > 0, template)
 
@@ -174,7 +174,7 @@ def stackable(one: Shapes | None, other: Shapes | None) -> bool:
 
 
 def stack(rows: Sequence[Prepared], pad: int) -> dict[str, Any]:
-    """The inputs of a batch, padded on the left."""
+    """Build the inputs of a batch, padded on the left."""
     if len(rows) == 1:
         return dict(rows[0].inputs)
     names = list(dict.fromkeys(name for row in rows for name in row.inputs))
@@ -193,7 +193,7 @@ def _padded(inputs: Mapping[str, Any], name: str, width: int, fill: int) -> Tens
 
 
 def _joined(values: list[Tensor]) -> Tensor:
-    """Pictures one after the other; those of several tiles (n, tiles, ...) are padded with zeros to the most tiles."""
+    """Concatenate pictures; pad those of several tiles (n, tiles, ...) with zeros to the most tiles."""
     if values[0].ndim == 5:
         tiles = max(value.shape[1] for value in values)
         values = [

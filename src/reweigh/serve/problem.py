@@ -1,4 +1,4 @@
-"""A refused request: its status, its error body in OpenAI's format, and the deadline that refuses late work."""
+"""Refused requests: status and error body in OpenAI's format, and the deadline that refuses late work."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """The error body."""
+        """Return the error body."""
         kind = KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
-        """The whole answer."""
+        """Return the whole response."""
         return JSONResponse(self.body(), status_code=self.status, headers=self.headers)
 
 
 def invalid(param: str | None, message: str, *, code: str = "invalid_value", status: int = 400) -> Problem:
-    """A problem with one field of a request."""
+    """Return a problem with one field of a request."""
     return Problem(status, message, param=param, code=code)
 
 
 def problem_of(error: Exception, hidden: Iterable[str] = (), *, param: str | None = None) -> Problem:
-    """What a client learns about an error: our own refusals in full, anything else only that it happened.
+    """Return what a client learns about an error: our own refusals in full, of anything else only that it happened.
 
     Args:
-        hidden: Texts that must not leave the server: where the model and its tables are stored.
+        hidden: Paths that must not leave the server: those of the model and its tables.
         param: The field that the error is about.
     """
     if isinstance(error, Problem):
@@ -71,20 +71,20 @@ def problem_of(error: Exception, hidden: Iterable[str] = (), *, param: str | Non
 
 
 class Deadline:
-    """The time that one request has, from its arrival to its last token."""
+    """The time of one request, from its arrival to its last token."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds left; 0 when the time is over."""
+        """Return the seconds left; 0 when the time is up."""
         return max(0.0, self._ends - time.monotonic())
 
     def check(self) -> None:
-        """Refuse to continue once the time is over."""
+        """Refuse to continue once the time is up."""
         if not self.left():
             raise self.over()
 
     def over(self) -> Problem:
-        """What the client is told."""
+        """Return what the client is told."""
         return Problem(504, "the answer took longer than this server allows", code="timeout")

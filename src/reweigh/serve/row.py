@@ -16,9 +16,9 @@ from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 
 COLDEST = 1e-5
-"""Below this temperature only the likeliest token is left, and division would overflow."""
+"""Below this temperature, only the likeliest token is left, and the division would overflow."""
 UNFINISHED = "\ufffd"
-"""What a tokenizer returns for the first bytes of a character."""
+"""What a tokenizer returns for an incomplete character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Sampling:
     def of(
         cls, settings: Any, method: Mapping[str, Any], *, temperature: float | None, top_p: float | None
     ) -> Sampling:
-        """The model's settings, overridden by what the decoder needs, then by the caller."""
+        """Combine the model's settings with what the decoder needs and what the caller asks for; the caller wins."""
         own = {name: getattr(settings, name, None) for name in ("do_sample", "temperature", "top_p", "top_k")}
         found = {**own, **{name: value for name, value in method.items() if name in own}}
         default = cls()
@@ -77,7 +77,7 @@ class Sampling:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One answer to be written.
+    """One answer to write.
 
     Attributes:
         index: Which answer of its request.
@@ -157,7 +157,7 @@ class Picker:
             self._warpers.append(TopPLogitsWarper(sampling.top_p))
 
     def pick(self, logits: Tensor) -> int:
-        """The next token of a row that is not greedy, from logits (V,)."""
+        """Draw the next token of a row that is not greedy, from logits (V,)."""
         scores = logits[None]
         for warp in self._warpers:
             scores = warp(None, scores)
@@ -166,12 +166,12 @@ class Picker:
 
 
 class GrowingText:
-    """The text of tokens that come one by one: whole characters only, stop strings held back.
+    """Text that grows token by token: whole characters only, possible stop strings held back.
 
-    What was sent is in the end equal to decoding all tokens at once.
+    All pieces together equal the text of all tokens decoded at once.
 
     Attributes:
-        text: All that is decoded, without white space at its start.
+        text: Everything decoded so far, without leading white space.
         stopped: Whether a stop string was found; the text ends before it.
     """
 
@@ -186,7 +186,7 @@ class GrowingText:
         self.stopped = False
 
     def push(self, token: int) -> tuple[int, int]:
-        """Take one more token; return which characters of the text it added."""
+        """Add a token; return which characters of the text it added."""
         self._ids.append(token)
         start = len(self.text)
         known = self._decode(self._ids[self._from : self._read])
@@ -199,7 +199,7 @@ class GrowingText:
         return min(start, len(self.text)), len(self.text)
 
     def ready(self) -> str:
-        """What can be sent now: neither white space at the end nor what may begin a stop string."""
+        """Return what can be sent now: neither trailing white space nor the possible start of a stop string."""
         end = len(self.text) if self.stopped else len(self.text) - self._possible_stop()
         end = max(self._sent, len(self.text[:end].rstrip()))
         new = self.text[self._sent : end]
@@ -207,7 +207,7 @@ class GrowingText:
         return new
 
     def finish(self) -> str:
-        """What is left to send after the last token."""
+        """Return what is left to send after the last token."""
         if not self.stopped:
             whole = self._decode(self._ids).strip()
             self.text = whole if whole.startswith(self.text[: self._sent]) else self.text
@@ -224,7 +224,7 @@ class GrowingText:
             self.text, self.stopped = self.text[: min(found)], True
 
     def _possible_stop(self) -> int:
-        """Characters at the end that may begin a stop string."""
+        """Count the characters at the end that may begin a stop string."""
         lengths = ((stop, length) for stop in self._stops for length in range(1, len(stop)))
         return max((length for stop, length in lengths if self.text.endswith(stop[:length])), default=0)
 

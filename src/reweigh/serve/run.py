@@ -1,7 +1,7 @@
-"""Run the server: uvicorn with bounded connections, signals and the log. On a stop, answers in progress are finished.
+"""Run the server: uvicorn with bounded connections, signals and a log. A stop finishes the answers in progress.
 
-uvicorn by itself bounds neither the number of connections nor the time of a request's head, and waits for a client that
-does not read. ``wire.read_body`` bounds the time of a body.
+By itself, uvicorn bounds neither the number of connections nor the time of a request's head, and waits forever for a
+client that does not read. ``wire.read_body`` bounds the time of a body.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(server: Server, taken: socket.socket, *, host: str, json: bool = False) 
 
 
 def settings(server: Server) -> uvicorn.Config:
-    """uvicorn's settings for a server."""
+    """Return uvicorn's settings for a server."""
     return uvicorn.Config(
         server.app(),
         http=bounded(server.bounds),
@@ -68,7 +68,7 @@ def settings(server: Server) -> uvicorn.Config:
 
 
 def bounded(bounds: Bounds) -> type[H11Protocol]:
-    """The protocol class of one server, for uvicorn's ``http`` setting."""
+    """Make the protocol class of one server, for uvicorn's ``http`` setting."""
     return type("BoundedConnection", (Connection,), {"bounds": bounds, "idle": {}})
 
 
@@ -143,7 +143,7 @@ class Connection(H11Protocol):
             self._late = None
 
     def _refuse(self, problem: Problem) -> None:
-        """Send an error unless an answer was begun, and close."""
+        """Send an error unless a response has started, and close."""
         self._stop_waiting()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
             body = json.dumps(problem.body()).encode()

@@ -1,6 +1,6 @@
-"""The queue and the one thread that runs the model; compatible answers are decoded together.
+"""The queue and the one thread that runs the model; compatible rows are decoded together.
 
-New answers join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
+New rows join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
 at its next token. One thread, because several families keep the state of a generation on the model itself.
 """
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
 BODIES = 8
-"""How many bodies of the greatest length may be in memory at once."""
+"""How many bodies of the maximum size may be in memory at once."""
 
 
 class Scheduler:
@@ -72,7 +72,7 @@ class Scheduler:
     def arriving(self) -> Iterator[Callable[[int], None]]:
         """Announce a request that is being read and prepared, so that the next batch waits for it briefly.
 
-        Yields a function that counts bytes of its body; it refuses when the bodies of all requests are too much.
+        Yields a function that counts the bytes it holds; it refuses when all requests together hold too many.
         """
         held = 0
         with self._changed:
@@ -108,7 +108,7 @@ class Scheduler:
             self._changed.notify_all()
 
     def run(self, task: Callable[[], T]) -> Future[T]:
-        """Run something else on the model; such tasks and batches take turns."""
+        """Queue another task for the model's thread; tasks and batches take turns."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -128,12 +128,12 @@ class Scheduler:
         return future
 
     def busy_seconds(self) -> float:
-        """How long the model's thread has been busy with one piece of work; 0 while it waits."""
+        """Return how long the model's thread has been busy with one piece of work; 0 while it waits."""
         begun = self._begun
         return 0.0 if begun is None else time.monotonic() - begun
 
     def takes_more(self) -> bool:
-        """Whether another answer may wait."""
+        """Whether the queue has room."""
         return not self._stopping and len(self._waiting) < self._bounds.queue
 
     def _full(self) -> Problem:
@@ -188,7 +188,7 @@ class Scheduler:
             return self._running
 
     def _take(self) -> list[Row]:
-        """The row that waits longest and those behind it that can be decoded with it."""
+        """Take the row that has waited longest and those behind it that can be decoded with it."""
         taken: list[Row] = []
         rest: deque[Row] = deque()
         shapes = None
@@ -211,7 +211,7 @@ class Scheduler:
         return taken
 
     def _decode(self, rows: Sequence[Row]) -> None:
-        """Decode a batch; if it fails before the first token, try each row alone, so that one cannot harm others."""
+        """Decode a batch; if it fails before the first token, retry each row alone, so that one cannot harm others."""
         live = [row for row in rows if not row.done and not row.left]
         if not live:
             return
@@ -234,7 +234,7 @@ class Scheduler:
 
 
 def _shares(row: Row) -> bool:
-    """Whether a row may share a batch: rivals that draw noise or search beams would depend on their neighbours."""
+    """Whether a row may share a batch; rivals that draw noise or search beams would depend on their neighbours."""
     return not row.session.decoder.is_rival and streams(row.session)
 
 
@@ -246,9 +246,9 @@ class Answers:
     """Receives the pieces of a request's rows in the event loop.
 
     Args:
-        scheduler: Who decodes.
+        scheduler: Decodes the rows.
         deadline: When all answers must be complete.
-        receive: The request's ASGI channel, which signals that its client has left.
+        receive: The request's ASGI channel, which reports that the client has disconnected.
     """
 
     def __init__(
@@ -262,10 +262,10 @@ class Answers:
         self._gone = asyncio.create_task(self._until_gone(receive))
 
     def send(self, piece: Piece) -> None:
-        """Take a piece, from any thread."""
+        """Accept a piece, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-        except RuntimeError:  # the loop is closed: the server is gone
+        except RuntimeError:  # the loop is closed: the server has stopped
             self._leave()
 
     def submit(self, rows: Sequence[Row]) -> None:
@@ -274,11 +274,11 @@ class Answers:
         self._scheduler.submit(rows)
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces as they come; ends with the last piece of the last row.
+        """Yield all pieces as they come, up to the last piece of the last row.
 
         Raises:
-            Problem: An answer failed, or the time is over.
-            ClientLeft: The client is gone.
+            Problem: An answer failed, or the time is up.
+            ClientLeft: The client has disconnected.
         """
         open_rows = len(self._rows)
         while open_rows:
@@ -289,7 +289,7 @@ class Answers:
             yield piece
 
     async def within(self, work: Awaitable[T]) -> T:
-        """Wait for something as long as there is time and a client."""
+        """Wait for something until the time is up or the client leaves."""
         waited = asyncio.ensure_future(work)
         try:
             await asyncio.wait(
@@ -304,7 +304,7 @@ class Answers:
             waited.cancel()
 
     def close(self) -> None:
-        """Free whatever is not finished."""
+        """Free the rows that are not finished."""
         self._leave()
         self._rows = ()  # they know where to send, which would keep both alive
         self._gone.cancel()

@@ -1,4 +1,4 @@
-"""The model that a server serves: its decoders and tables by name, its facts, and its memory of pictures."""
+"""The served model: its decoders and tables by name, facts about it, and cached evidence of pictures."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Served:
     """A model with everything that a server needs.
 
     Args:
-        name: The name clients use.
+        name: The name that clients use.
         names: Further names that clients may use.
         table: Reference table; without one the server offers the base model and the other decoders.
         tables: Further tables by name, each with the layer and beta recorded with it.
         layer: Layer of ``table``, if its folder holds several; the recorded point's if not given.
         beta: Maximum penalty with ``table``; the recorded point's if not given.
-        cache: Where evidence of pictures is kept.
+        cache: Where evidence of pictures is cached.
         template: Prompt template, for processors without a chat template.
         world: Whether it is the embedded model, whose scenes the page can show.
     """
@@ -165,7 +165,7 @@ class Served:
         return Table(session, sessions, session.table.fingerprint)
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
-        """The report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
+        """Return the report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
         reason = None if self._sources else "the server was started without a reference table"
         try:
             found = examine(self.model, self.processor, template=self.template)
@@ -176,7 +176,7 @@ class Served:
         return found, reason
 
     def _warm_up(self) -> None:
-        """Write two tokens, to compile kernels and check the lens before the first request."""
+        """Generate two tokens, to compile kernels and check the lens before the first request."""
         from PIL import Image
 
         session = self.reweigh()
@@ -184,7 +184,7 @@ class Served:
         session.respond(session.prepare([sample], [DESCRIBE], template=self.template), max_new_tokens=2)
 
     def summary(self) -> dict[str, Any]:
-        """What is served, for the log and the metrics."""
+        """Return what is served, for the log and the metrics."""
         import transformers
 
         missing = {"table": None, "table_sha256": None, "layer": None, "beta": None}
@@ -199,7 +199,7 @@ class Served:
         }
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """The tables in use by name: source, fingerprint, layer and beta of each."""
+        """Return source, fingerprint, layer and beta of each table in use, by name."""
         return {
             name: {
                 "table": str(self._sources[name]),
@@ -228,7 +228,7 @@ class Served:
         return found if isinstance(found, int) else None
 
     def session(self, name: str, layer: int | None = None, table: str | None = None) -> Session:
-        """The session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
+        """Return the session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
         if name == "reweigh" or (name in UNEDITED and self.reason is None):
             return self.reweigh(layer, table)
         if layer is not None and name not in UNEDITED:
@@ -240,7 +240,7 @@ class Served:
             return self._rivals[own]
 
     def reweigh(self, layer: int | None = None, table: str | None = None) -> ReweighSession:
-        """ReWEIGH with one of the tables, at the table's own layer if none is given."""
+        """Return ReWEIGH with one of the tables, at the table's own layer if none is given."""
         self._require_reweigh()
         chosen = self._tables[DEFAULT if table is None else table]
         if layer is None:
@@ -257,13 +257,13 @@ class Served:
 
     @torch.no_grad()
     def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:
-        """Make a conversation ready; called by one thread at a time."""
+        """Prepare a conversation; called by one thread at a time."""
         inputs = prepare_inputs(self.model, self._preparing, messages, pictures, template=self.template)
         key = self.recall.keys([list(pictures)], inputs)[0] if pictures else None
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 
     def decoders(self) -> list[dict[str, Any]]:
-        """The decoders on offer, as the page lists them; those that cannot run on this model are left out."""
+        """List the decoders as the page shows them; those that cannot run on this model are left out."""
         listed = []
         for name in DECODERS:
             try:

@@ -6,7 +6,7 @@ made with, the hash of the numbers and the hash of the page itself. A cut or alt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import require_fields, sha256_json
 from reweigh.files.seals import read_sealed
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.method.references import References, least_count
+from reweigh.method.references import References, least_count, strength
 from reweigh.provenance import first_difference
 from reweigh.tables.folders import MANIFEST, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
@@ -99,6 +99,18 @@ class ReferenceTable:
         """b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
         at = int(np.searchsorted(self.tokens, token))
         return float(self.references[at]) if at < len(self.tokens) and self.tokens[at] == token else None
+
+    def support(self, token: int, evidence: Sequence[float] | None) -> dict[str, float | None]:
+        """Return a token's evidence, reference and strength as servers report them.
+
+        Args:
+            evidence: That of the registered tokens in order; without it, and for any other token, all three are ``None``.
+        """
+        reference = self.reference(token)
+        if reference is None or evidence is None:
+            return {"dmrr": None, "b": None, "s": None}
+        value = float(evidence[int(np.searchsorted(self.tokens, token))])
+        return {"dmrr": value, "b": reference, "s": float(strength(reference, np.array(value), self.scale))}
 
     def over(self, vocab_size: int) -> NDArray[np.float64]:
         """b(v) over a whole vocabulary, NaN where a token is not registered."""

@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from reweigh.engines.vllm import chats
 from reweigh.engines.vllm.config import DEFAULT, MARK, READ_FOR, SHOWN, TABLE_KEY
 from reweigh.engines.vllm.plugin import KEY
 from reweigh.engines.vllm.report import DMRR, SILENT, STEPS_KEY, WINNERS
-from reweigh.method.references import strength
 from reweigh.tables.table import ReferenceTable
 
 RECORD = "_reweigh_record"
-UNKNOWN: dict[str, float | None] = {"dmrr": None, "b": None, "s": None}
 MILLISECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 MODEL = "model_name"
 """The label under which vLLM's own metrics name the model."""
@@ -199,7 +195,7 @@ class Shown:
             replaced = None if before == after else {"token": before, "text": self._text(before)}
             self.changed += replaced is not None
             known = {"step": len(self.tokens), "token": token, "text": self._text(token)}
-            self.tokens.append({**known, **self._support(token), "replaced": replaced})
+            self.tokens.append({**known, **self.table.support(token, self._dmrr), "replaced": replaced})
 
     def place(self) -> None:
         """Give the tokens that have none their place in the text, which has grown by them."""
@@ -226,14 +222,6 @@ class Shown:
             "changed": self.changed,
             "tokens": tokens,
         }
-
-    def _support(self, token: int) -> dict[str, float | None]:
-        reference = self.table.reference(token)
-        if reference is None or self._dmrr is None:
-            return UNKNOWN
-        value = float(self._dmrr[int(np.searchsorted(self.table.tokens, token))])
-        share = float(strength(reference, np.array(value), self.table.scale))
-        return {"dmrr": value, "b": reference, "s": share}
 
     def _text(self, token: int) -> str:
         return str(self.tokenizer.decode([token], skip_special_tokens=False))
