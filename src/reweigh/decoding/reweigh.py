@@ -157,7 +157,7 @@ class ReWEIGH(Decoder):
         if editor is None:  # no row has an image
             return None
         if not request.observers and forward.logits.shape[1] == 1:
-            return editor.step(forward.logits[:, 0]).logits[:, None]
+            return editor.step(forward.logits.squeeze(1)).logits.unsqueeze(1)
         return self._edit_columns(forward, editor, request.observers)
 
     def generated(self, batch: Batch) -> None:

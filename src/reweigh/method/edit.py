@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -36,8 +35,7 @@ MOST_BETA = torch.finfo(torch.float32).max
 """A larger beta overflows float32, and inf * 0 is NaN."""
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Candidates of B rows; width K = min(most, V).
 
     A row whose logits form no distribution (NaN, +inf, all -inf) is refused on the CPU. On an accelerator, where looking
@@ -63,9 +61,11 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
     >>> found.ids[found.keep].tolist()
     [1, 2]
     """
-    shape, is_cpu = logits.shape, logits.is_cpu
-    if len(shape) != 2 or not shape[1] or not logits.is_floating_point():
-        raise InputError(f"logits are {logits.dtype} of shape {tuple(shape)}; floats (B, V) were expected")
+    is_cpu = logits.is_cpu
+    if logits.ndim != 2 or not logits.shape[1] or not logits.is_floating_point():
+        raise InputError(
+            f"logits are {logits.dtype} of shape {tuple(logits.shape)}; floats (B, V) were expected"
+        )
     if not (0 < mass <= 1 and 1 <= least <= most):
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
@@ -74,9 +74,9 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         found = candidates(logits.cpu(), mass=mass, least=least, most=most)
         return Candidates(*(part.to(logits.device) for part in (found.ids, found.keep, found.logits)))
     own = logits.detach() if logits.requires_grad else logits
-    width, enough = min(most, shape[1]), math.ceil(mass * UNITS)
-    best, ids = torch.topk(own, min(width + 1, shape[1]), dim=1)
-    probability = torch.softmax(own, dim=-1, dtype=torch.float32).gather(1, ids)
+    width, enough = min(most, own.shape[1]), math.ceil(mass * UNITS)
+    best, ids = own.topk(min(width + 1, own.shape[1]), dim=1)
+    probability = own.softmax(-1, torch.float32).gather(1, ids)
     seen = probability.tolist() if is_cpu else None  # elsewhere, looking at a value waits for the device
     if seen is not None and not all(row[0] > 0 for row in seen):
         raise no_distribution(logits)
@@ -86,15 +86,16 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         ids = _order_ties(own, best[:, :width], ids[:, :width])
         best = own.gather(1, ids).float()
     # a token is needed while the mass of those before it falls short; masses are integers, whose sums are exact
-    if seen is not None:  # to add up a few numbers is faster than to call operators
+    if seen is not None:  # adding up a few numbers is faster than calling operators
         masks, kept = _prefixes(width), []
         for row in seen:
             count = total = 0
             while count < width and (count < least or total < enough):
                 total += int(row[count] * UNITS)
                 count += 1
-            kept.append(masks[count : count + 1])
-        return Candidates(ids, kept[0] if len(kept) == 1 else torch.cat([masks[:0], *kept]), best)
+            kept.append(masks[count])
+        keep = kept[0] if len(kept) == 1 else torch.cat([masks[0][:0], *kept])
+        return Candidates(ids, keep, best)
     # CUDA's cumulative sum of floats would depend on timing and raise in deterministic mode
     units = (probability[:, :width] * UNITS).long()
     keep = units.cumsum(dim=1) - units < enough
@@ -104,9 +105,9 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
 
 
 @functools.cache
-def _prefixes(width: int) -> Tensor:
-    """Masks of the first 0 to ``width`` places, to be looked up: making one costs as much as a sort. Never written to."""
-    return torch.arange(width) < torch.arange(width + 1)[:, None]
+def _prefixes(width: int) -> tuple[Tensor, ...]:
+    """Return masks (1, ``width``) of the first 0 to ``width`` places: making one costs as much as a sort. Read-only."""
+    return (torch.arange(width) < torch.arange(width + 1)[:, None]).split(1)
 
 
 def _order_ties(logits: Tensor, best: Tensor, ids: Tensor) -> Tensor:
@@ -243,10 +244,8 @@ class StepEditor:
         self._checked: Any = None  # shape, type and device of logits that fit
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
-        if logits.ndim == 2:
-            return self.step(logits).logits
-        return self.step(logits.flatten(0, -2)).logits.view(logits.shape)
+        """Return the edited logits of one step, in float32."""
+        return self.step(logits).logits
 
     def step(self, logits: Tensor) -> EditedStep:
         """The same of logits (B, V), with candidates and shifts."""
