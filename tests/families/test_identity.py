@@ -18,7 +18,7 @@ from checkpoints import FAMILIES, VOCABULARY
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify, reading_hash, tokenizer_hash
-from reweigh.families.settings import image_settings, in_words
+from reweigh.families.settings import image_settings, setting_text
 from reweigh.families.weights import named_weights, sample
 from reweigh.files.artifacts import to_json
 from reweigh.tables.identity import BYTES, Identity, differences, sign
@@ -341,11 +341,15 @@ def test_names_are_those_of_the_checkpoint(llava):
     assert {name for name, _ in named_weights(llava.model)} == set(llava.model.state_dict())
 
 
-def test_settings_that_json_does_not_know_are_told_apart_in_words():
+def test_settings_that_json_does_not_know_are_told_apart_setting_text():
     """A single NumPy number reads as it always did, so that tables made with one still belong to their model."""
-    assert [in_words(one) for one in (np.int64(224), np.float32(0.5), torch.tensor(3))] == ["224", "0.5", "3"]
-    one, other = (in_words(np.array([0.5, last])) for last in (0.25, 0.75))
+    assert [setting_text(one) for one in (np.int64(224), np.float32(0.5), torch.tensor(3))] == [
+        "224",
+        "0.5",
+        "3",
+    ]
+    one, other = (setting_text(np.array([0.5, last])) for last in (0.25, 0.75))
     assert one != other
-    assert in_words(torch.tensor([0.5], dtype=torch.bfloat16)) == in_words(torch.tensor([0.5]))
-    assert in_words(torch.float32) == "torch.float32"
-    assert in_words(np.mean) == "numpy.mean"
+    assert setting_text(torch.tensor([0.5], dtype=torch.bfloat16)) == setting_text(torch.tensor([0.5]))
+    assert setting_text(torch.float32) == "torch.float32"
+    assert setting_text(np.mean) == "numpy.mean"

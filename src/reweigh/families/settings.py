@@ -72,8 +72,8 @@ def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any
     }
 
 
-def in_words(value: Any) -> str:
-    """A setting that JSON cannot hold: arrays by hash, functions and classes by name."""
+def setting_text(value: Any) -> str:
+    """Return text for a setting that JSON cannot hold: arrays by hash, functions and classes by name."""
     if hasattr(value, "detach"):
         numbers = value.detach().cpu()  # NumPy has no bfloat16
         value = numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy()
@@ -94,5 +94,5 @@ def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, An
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=in_words))
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=setting_text))
     return plain

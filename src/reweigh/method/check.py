@@ -24,8 +24,8 @@ THRESHOLD = 0.7
 """A word with less than this share of its usual evidence is unsupported."""
 
 
-class References(Protocol):
-    """What a check needs of a reference table."""
+class TableLike(Protocol):
+    """The part of a reference table that a check needs."""
 
     @property
     def scale(self) -> float:
@@ -36,7 +36,7 @@ class References(Protocol):
 
 
 class State(StrEnum):
-    """What a check says of a word or token."""
+    """The verdict on a word or token."""
 
     SUPPORTED = "supported"
     UNSUPPORTED = "unsupported"
@@ -74,7 +74,7 @@ class CheckedWord:
     """A run of tokens without white space, judged by the token with which a decoder begins it.
 
     That is its first token, or the first with a letter or digit if it opens with punctuation. Later pieces follow from
-    the first and say little of the word, so a word whose first token is not registered is not judged.
+    the first and say little about the word, so a word whose first token is not registered is not judged.
     """
 
     text: str
@@ -176,7 +176,7 @@ def check_tokens(
     ids: Sequence[int],
     offsets: Sequence[tuple[int, int]],
     evidence: Tensor,
-    table: References,
+    table: TableLike,
 ) -> Checked:
     """Compare each token of a text with its reference; ``evidence`` (V,) is that of the image."""
     tokens = []

@@ -38,7 +38,7 @@ MOST_BETA = torch.finfo(torch.float32).max
 class Candidates(NamedTuple):
     """Candidates of B rows; width K = min(most, V).
 
-    A row whose logits form no distribution (NaN, +inf, all -inf) is refused on the CPU. On an accelerator, where looking
+    A row whose logits form no distribution (NaN, +inf, all -inf) is refused on the CPU. On an accelerator, where checking
     would wait for the device, its ``sound`` is False and its ``keep`` empty.
 
     Attributes:
@@ -77,7 +77,7 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
     width, enough = min(most, own.shape[1]), math.ceil(mass * UNITS)
     best, ids = own.topk(min(width + 1, own.shape[1]), dim=1)
     probability = own.softmax(-1, torch.float32).gather(1, ids)
-    seen = probability.tolist() if is_cpu else None  # elsewhere, looking at a value waits for the device
+    seen = probability.tolist() if is_cpu else None  # elsewhere, reading a value waits for the device
     if seen is not None and not all(row[0] > 0 for row in seen):
         raise no_distribution(logits)
     if seen is not None and all(len(set(row)) == len(row) for row in seen):  # no two logits are equal
@@ -107,11 +107,11 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
 @functools.cache
 def _prefixes(width: int) -> tuple[Tensor, ...]:
     """Return masks (1, ``width``) of the first 0 to ``width`` places: making one costs as much as a sort. Read-only."""
-    return (torch.arange(width) < torch.arange(width + 1)[:, None]).split(1)
+    return torch.split(torch.arange(width) < torch.arange(width + 1)[:, None], 1)
 
 
 def _order_ties(logits: Tensor, best: Tensor, ids: Tensor) -> Tensor:
-    """The tokens of a row's best values in the order of the rule; ``topk`` leaves equal logits in any order."""
+    """Return the tokens of a row's best values in the rule's order; ``topk`` leaves equal logits in any order."""
     vocab, width = logits.shape[1], best.shape[1]
     last = best[:, -1:]
     above = best > last
@@ -139,7 +139,7 @@ def no_distribution(logits: Tensor) -> NumericsError:
 
 
 def check_beta(beta: Any) -> float:
-    """The maximum penalty: not negative, and finite in float32."""
+    """Return a maximum penalty that is not negative, and finite in float32."""
     value: Any = beta
     if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= value <= MOST_BETA:
         raise InputError(
@@ -149,7 +149,7 @@ def check_beta(beta: Any) -> float:
 
 
 def check_betas(beta: Any) -> float | tuple[float, ...]:
-    """One maximum penalty, or one for each row in a list, an array or a tensor."""
+    """Return one maximum penalty, or one for each row of a list, an array or a tensor."""
     given = beta.tolist() if isinstance(beta, np.ndarray | Tensor) else beta
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return tuple(map(check_beta, given))
@@ -228,7 +228,7 @@ class StepEditor:
                 f"rows are {_seen(rows)} for strengths of {count} rows",
                 hint="give the number of each row to edit, as integers",
             )
-        if strengths.is_cpu:  # elsewhere, looking at values would wait for the device
+        if strengths.is_cpu:  # elsewhere, reading values would wait for the device
             if not strengths.isfinite().all():
                 raise NumericsError(
                     f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are not finite",
@@ -248,7 +248,7 @@ class StepEditor:
         return self.step(logits).logits
 
     def step(self, logits: Tensor) -> EditedStep:
-        """The same of logits (B, V), with candidates and shifts."""
+        """Edit logits (B, V); return them with the candidates and shifts."""
         if (logits.shape, logits.dtype, logits.device) != self._checked:
             self._check_logits(logits)
         chosen = candidates(logits if self.rows is None else logits[self.rows])
@@ -263,16 +263,14 @@ class StepEditor:
             self._sound = chosen.sound if self._sound is None else self._sound & chosen.sound
         return EditedStep(edited, chosen, shifts)
 
-    def unsound(self) -> list[int]:
-        """Which of the n rows had logits that formed no distribution, at some step on an accelerator; waits for it."""
-        return [] if self._sound is None else self._sound.logical_not().nonzero().flatten().tolist()
-
     def require_sound(self) -> None:
         """Refuse past steps on an accelerator whose logits formed no distribution; waits for the device.
 
-        The CPU refuses such a step itself.
+        On the CPU such a step is refused at once.
         """
-        if rows := self.unsound():
+        if self._sound is None:
+            return
+        if rows := self._sound.logical_not().nonzero().flatten().tolist():
             raise NumericsError(
                 f"next-token logits of {len(rows)} rows (the first is row {rows[0]} of those edited) formed no "
                 "distribution at some step",
@@ -301,6 +299,6 @@ class StepEditor:
 
 
 def _seen(tensor: Tensor) -> str:
-    """A tensor as messages name it."""
+    """Describe a tensor for a message."""
     kind = str(tensor.dtype).removeprefix("torch.")
     return f"{tuple(tensor.shape)} of {kind} on {tensor.device}"

@@ -1,7 +1,7 @@
 """Dense ordinal visual evidence (Eq. dmrr): how strongly an image's positions favour each token.
 
-DMRR_I(v) is the mean over the visual positions j of 1 / rank_j(v). Whoever holds the residual states of these positions
-can read it here. Knows nothing of models, prompts or references.
+DMRR_I(v) is the mean over the visual positions j of 1 / rank_j(v), read from the residual states of these positions.
+Knows nothing of models, prompts or references.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Evidence:
 
 
 def is_possible(values: Tensor, readout: str, *, blind: bool = False) -> bool:
-    """Whether a readout can give these values; ranks and probabilities lie in (0, 1], and are 0 only in a ``blind`` arm."""
+    """Whether a readout can give these values: ranks and probabilities lie in (0, 1], or are 0 in a ``blind`` arm."""
     if not torch.isfinite(values).all():
         return False
     if readout not in READOUTS or not READOUTS[readout].is_share or not values.numel():
@@ -157,7 +157,7 @@ def read_evidence(lens: Lens, states: Any, sums: ReadoutSums, locate: Tensor | N
     Args:
         lens: The model's norm and head.
         states: Residual states before the final norm.
-        sums: What to add to; it says which readouts of which tokens are wanted. One read of the states serves all.
+        sums: Sums to add to; they define which readouts of which tokens are read. One read of the states serves all.
         locate: Token ids whose reciprocal rank is kept for every position.
     """
     if not isinstance(states, Tensor):
@@ -176,6 +176,6 @@ def read_evidence(lens: Lens, states: Any, sums: ReadoutSums, locate: Tensor | N
         sums.add(logits)
         if locate is not None and len(locate):
             located.append(reciprocal_ranks(logits, locate))
-        del logits  # or two chunks would live while the next is computed
-    # asked of the head only where it read nothing: to know, it may have to run once more
+        del logits  # otherwise two chunks would be in memory while the next is computed
+    # ask the head for its type only if nothing was read: it may have to run once more to tell
     return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)

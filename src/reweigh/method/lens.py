@@ -1,4 +1,4 @@
-"""The lens (Eq. lens): z_j = W_head(Norm(h_j)). Whoever reads many positions does so in chunks, to bound the memory.
+"""The lens (Eq. lens): z_j = W_head(Norm(h_j)). Many positions are read in chunks, to bound the memory.
 
 Norm and head are the model's own modules, called as the model calls them. What the model does to its logits
 afterwards (soft-capping, a positive scale) is monotone and never changes a rank, so it is left out.
@@ -55,7 +55,7 @@ class Lens:
 
     @property
     def dtype(self) -> str:
-        """The type the logits really have, e.g. "bfloat16"."""
+        """The type that the logits have, e.g. "bfloat16"."""
         if self.upcast:
             return "float32"
         device = next(self.norm.parameters(), torch.empty(0)).device

@@ -1,8 +1,8 @@
 """The scale of a readout that has no natural unit: b0 at which its mean deployed edit equals that of DMRR.
 
 The mean deployed edit is the mean of s = e(b(v), x) over the candidate occurrences of registered tokens. Registration is
-evaluated under the same scale, so the mean jumps where a token comes or goes: a log grid finds where it crosses the target,
-the crossing of the largest scale is taken, and refined until neighbouring floats are left. Pure NumPy.
+evaluated under the same scale, so the mean jumps where a token joins or leaves: a log grid finds where it crosses the
+target, and the crossing with the largest scale is refined down to neighbouring floats. Pure NumPy.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ COMPARED_AT_ONCE = 1 << 24
 
 
 class Positions:
-    """Logits (P, V) of some positions, and what several readouts need of them, computed once."""
+    """Logits (P, V) of some positions, with values that several readouts need, computed once."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits.cpu() if logits.device.type == "mps" else logits  # it has no float64
@@ -130,7 +130,9 @@ class ReadoutSums:
         if self.tokens is not None:
             self.tokens = self.tokens.to(whole.device)
         if DMRR in self.readouts:
-            if not whole.is_cpu:  # to look now would wait for the device: ``ranks`` looks once for all chunks
+            if (
+                not whole.is_cpu
+            ):  # checking now would wait for the device: ``ranks`` checks once for all chunks
                 broken = torch.isnan(whole).any()
                 self._broken = broken if self._broken is None else self._broken.to(whole.device) | broken
             added = torch.zeros_like(self._units, device=whole.device)
@@ -150,7 +152,7 @@ class ReadoutSums:
         same = self.vocab_size == other.vocab_size and (mine is None) == (its is None)
         if same and mine is not None and its is not None:
             same = len(mine) == len(its)
-            if same and mine.is_cpu and its.is_cpu:  # to compare elsewhere waits for the device
+            if same and mine.is_cpu and its.is_cpu:  # elsewhere, comparing waits for the device
                 same = torch.equal(mine, its)
         if not same or self.readouts != other.readouts:
             raise MismatchError(

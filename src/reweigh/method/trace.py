@@ -17,7 +17,7 @@ from reweigh.text import grid
 
 
 @dataclass(frozen=True)
-class Row:
+class CandidateRow:
     """One candidate at one step; evidence columns are ``None`` for a token that is not registered."""
 
     token: int
@@ -54,7 +54,7 @@ class Step:
 
     index: int
     row: int
-    candidates: tuple[Row, ...]
+    candidates: tuple[CandidateRow, ...]
     winner_before: int
     winner_after: int
 
@@ -230,21 +230,21 @@ class Trace:
             "steps": [step.to_json() for step in self.steps(row)],
         }
 
-    def _candidates(self, recorded: Recorded, row: int) -> tuple[Row, ...]:
+    def _candidates(self, recorded: Recorded, row: int) -> tuple[CandidateRow, ...]:
         own = recorded.index(row)
         if own is None:
             return ()
         count = int(recorded.candidates.keep[own].sum())
         return tuple(self._candidate(recorded, own, rank) for rank in range(count))
 
-    def _candidate(self, recorded: Recorded, row: int, rank: int) -> Row:
+    def _candidate(self, recorded: Recorded, row: int, rank: int) -> CandidateRow:
         chosen = recorded.candidates
         token = int(chosen.ids[row, rank])
         logit, shift = float(chosen.logits[row, rank]), float(recorded.shifts[row, rank])
         reference = float(self._references[token])
         evidence = float(recorded.evidence[row, rank])
         registered = reference == reference  # not NaN
-        return Row(
+        return CandidateRow(
             token=token,
             text=self._decode(token),
             logit=logit,

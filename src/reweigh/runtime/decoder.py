@@ -40,7 +40,7 @@ class Pass:
     """One forward pass, as a decoder sees it: made before the model runs, completed after it.
 
     Attributes:
-        request: Whose pass it is.
+        request: The request it belongs to.
         arguments: The forward's arguments by name.
         past: Columns that were in the cache before this pass.
         length: Columns of this pass.
@@ -95,11 +95,11 @@ class Pass:
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
     def sequences(self, count: int) -> list[Sequence]:
-        """The sequences of ``count`` rows: the pass's own, or those of a branch that reads each prompt once."""
+        """Return the sequences of ``count`` rows: the pass's own, or those of a branch that reads each prompt once."""
         return self.rows if count == len(self.rows) else self.prompts
 
     def new(self) -> list[tuple[int, Sequence, list[int]]]:
-        """Each sequence with visual columns first shown here: a forward row of it, itself, its columns in this pass."""
+        """Return (a forward row, the sequence, its columns in this pass) of each sequence with new visual columns."""
         first, last = max(self.seen, self.past), self.past + self.length
         found, done = [], set()
         for row, sequence in enumerate(self.rows):
@@ -139,11 +139,11 @@ class Pass:
         return at_once or self.length == 1
 
     def image_rows(self) -> Tensor:
-        """Which forward rows have an image, bool (B,); the others are decoded as the base model decodes them."""
+        """Return which forward rows have an image, bool (B,); the others are left to the base model."""
         return torch.tensor([bool(row.positions) for row in self.rows], device=self.logits.device)
 
     def with_last(self, edited: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The pass's logits with the last columns replaced by ``edited`` (B, n, V), in the given rows only."""
+        """Return the pass's logits with the last columns replaced by ``edited`` (B, n, V), in the given rows only."""
         logits = self.logits.float().clone()
         tail = logits[:, -edited.shape[1] :]
         tail.copy_(edited if rows is None else torch.where(rows[:, None, None], edited, tail))
@@ -171,7 +171,6 @@ class Request:
         self.decoder = decoder
         self.options = options or {}
         self.layers = decoder.layers if layers is None else layers
-        self.number = next(_keys)
 
 
 class Decoder:
@@ -221,11 +220,11 @@ class Decoder:
 
     @cached_property
     def key(self) -> int:
-        """Number under which caches remember what this decoder saw."""
+        """Identifies this decoder on the caches that it filled."""
         return next(_keys)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
-        """Settings of one caller; what is not given is taken from ``outer``, the request it is nested in."""
+        """Return the settings of one caller; missing ones come from ``outer``, the request it is nested in."""
         if unknown := set(options) - set(self.request_options):
             raise InputError(
                 f"a request of {self.name or type(self).__name__} has no option {min(unknown)!r}",
@@ -235,11 +234,11 @@ class Decoder:
         return Request(self, options={**(outer.options if outer else {}), **given})
 
     def engage(self, hooks: Any) -> Callable[[], None]:
-        """Prepare the model when the first request opens; return what undoes it."""
+        """Prepare the model when the first request opens; return a function that undoes it."""
         return lambda: None
 
     def before(self, forward: Pass) -> None:
-        """Learn of a forward pass that is about to run; its logits and states are not there yet."""
+        """Called before a forward pass runs, when it has no logits and states yet."""
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Change attention scores (B, H, T, S) after scaling and masking, before the softmax.
@@ -249,29 +248,29 @@ class Decoder:
         return scores
 
     def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
-        """Look at attention weights (B, H, T, S) and the values (B, H, S, d) that they mix."""
+        """Called with attention weights (B, H, T, S) and the values (B, H, S, d) that they mix."""
 
     def edit(self, forward: Pass) -> Tensor | None:
-        """Look at one forward pass; return logits (B, K, V) in place of the raw ones, or ``None``."""
+        """Return logits (B, K, V) to use instead of a pass's raw ones, or ``None``."""
         return None
 
     def generated(self, batch: Batch) -> None:
-        """Learn that a generation ended, with what travelled on its cache."""
+        """Called when a generation has ended, with the batch of its cache."""
 
     def decoding(self) -> dict[str, Any]:
-        """The regime of a comparison: what the authors decode with, and what the method itself needs."""
+        """Return the options of a comparison: the authors' regime, and what the method itself needs."""
         return {**self.regime, **self.generation}
 
     def record(self) -> dict[str, Any]:
-        """What the record of a run keeps of the decoder."""
+        """Return what a run records about the decoder."""
         options = {name: _named(value) for name, value in self.options.items()}
         source = {} if self.source is None else {"plugin": dict(self.source)}
         return {"decoder": self.name, "generation": self.decoding(), "options": options} | source
 
 
 def _named(value: Any) -> Any:
-    """An option as a record can hold it: a function by its name, a file by its name and the hash of what it holds."""
-    if isinstance(value, str | Path) and os.path.isfile(value):  # which no text is too long for
+    """Return an option for a record: a function by name, a file by name and hash."""
+    if isinstance(value, str | Path) and os.path.isfile(value):  # Path.is_file raises on a very long string
         return {"file": Path(value).name, "sha256": sha256_file(Path(value))}
     if not callable(value):
         return value

@@ -14,8 +14,9 @@ from reweigh.engines.mlx.generation import build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.mlx.model import find_anatomy as find_mlx
-from reweigh.engines.transformers.examine import Watcher, sample_picture
+from reweigh.engines.transformers.examine import sample_picture
 from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.measure import PassKeeper
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
@@ -79,24 +80,24 @@ def examine(
 
 
 def _in_transformers(anatomy: Anatomy, inputs: Mapping[str, Any]) -> Pass:
-    watcher = Watcher(anatomy)
-    with HookManager.of(anatomy).serving(watcher.request()), torch.no_grad():
+    keeper = PassKeeper(anatomy, range(len(anatomy.blocks)))
+    with HookManager.of(anatomy).serving(keeper.request()), torch.no_grad():
         anatomy.model(**{**inputs, "use_cache": False})
-    return watcher.shown()
+    return keeper.image_pass()
 
 
 def _in_mlx(anatomy: MlxAnatomy, inputs: Mapping[str, Tensor]) -> Pass:
-    watcher, model = Watcher(anatomy), anatomy.model
+    keeper, model = PassKeeper(anatomy, range(len(anatomy.blocks))), anatomy.model
     arrays = {
         name: mx.array(value.float().numpy() if value.is_floating_point() else value.numpy())
         for name, value in inputs.items()
     }
     ids, pixels, mask = (arrays.pop(name, None) for name in ("input_ids", "pixel_values", "attention_mask"))
-    with MlxHooks.of(anatomy).serving(watcher.request()):
+    with MlxHooks.of(anatomy).serving(keeper.request()):
         embedded = model.get_input_embeddings(ids, pixels, mask=mask, **arrays).to_dict()
         given = {name: value for name, value in embedded.items() if value is not None}
         model.language_model(ids, **{**arrays, **given})
-    return watcher.shown()
+    return keeper.image_pass()
 
 
 def _pixel_gap(row: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> float | None:

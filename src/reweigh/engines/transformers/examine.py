@@ -16,15 +16,13 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.manager import HookManager
-from reweigh.engines.transformers.measure import measure
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.engines.transformers.measure import PassKeeper, measure
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
 from reweigh.method.kernels import choose_kernel, kernel_names, unused_numba
 from reweigh.method.lens import Lens, lens_disagreement
-from reweigh.runtime.decoder import Decoder, Pass
 
 
 @dataclass(frozen=True)
@@ -50,32 +48,13 @@ class LensParity:
         return self.disagreement <= tolerance
 
 
-class Watcher(Decoder):
-    """Keeps the streams of every block and edits nothing."""
-
-    def __init__(self, anatomy: Anatomy) -> None:
-        super().__init__(anatomy)
-        self.layers = frozenset(range(len(anatomy.blocks)))
-        self.forward: Pass | None = None
-
-    def edit(self, forward: Pass) -> None:
-        """Keep the pass."""
-        self.forward = forward
-
-    def shown(self) -> Pass:
-        """The pass, which must show an image."""
-        if self.forward is None or not self.forward.has_image:
-            raise InputError("the inputs hold no image", hint="build them with the processor and an image")
-        return self.forward
-
-
 def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
     anatomy = find_anatomy(model)
-    watcher = Watcher(anatomy)
-    with HookManager.of(anatomy).serving(watcher.request()), torch.no_grad():
+    keeper = PassKeeper(anatomy, range(len(anatomy.blocks)))
+    with HookManager.of(anatomy).serving(keeper.request()), torch.no_grad():
         output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
-    forward = watcher.shown()
+    forward = keeper.image_pass()
     rows = [row for row, sequence in enumerate(forward.rows) for _ in sequence.positions]
     columns = [column for sequence in forward.rows for column in sequence.positions]
     last = len(anatomy.blocks) - 1
@@ -163,7 +142,7 @@ def examine(
 
 
 def sample_picture() -> Any:
-    """A made picture with some structure; what it shows does not matter for the wiring."""
+    """Return a synthetic picture with some structure; what it shows does not matter for the wiring."""
     from PIL import Image
 
     return Image.radial_gradient("L").resize((224, 224)).convert("RGB")

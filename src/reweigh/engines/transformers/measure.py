@@ -71,7 +71,7 @@ def measure(
 
     Args:
         model: A transformers vision-language model.
-        inputs: What its processor gave, on the model's device.
+        inputs: The processor's outputs, on the model's device.
         layers: 0-based decoder blocks; -1 is the last.
         tokens: Measure these token ids only; ranks still run over the whole vocabulary.
         locate: Token ids whose reciprocal rank is kept for every position, to be drawn on the picture.
@@ -123,17 +123,30 @@ def forward_options(anatomy: Anatomy) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in known or name == "use_cache"}
 
 
-class _Reader(Decoder):
-    """Keeps the states of a pass's last columns, and edits nothing."""
+class PassKeeper(Decoder):
+    """Keeps the latest pass, with the states after some blocks, and edits nothing."""
 
-    def __init__(self, anatomy: Anatomy, layers: Sequence[int], columns: int) -> None:
+    def __init__(self, anatomy: Anatomy, layers: Iterable[int]) -> None:
         super().__init__(anatomy)
         self.layers = frozenset(layers)
-        self.columns = columns
-        self.found: list[Tensor] = []
+        self.forward: Pass | None = None
 
     def edit(self, forward: Pass) -> None:
-        self.found = [forward.states[layer][:, -self.columns :].float() for layer in sorted(self.layers)]
+        """Keep the pass."""
+        self.forward = forward
+
+    def image_pass(self) -> Pass:
+        """Return the pass, which must show an image."""
+        if self.forward is None or not self.forward.has_image:
+            raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+        return self.forward
+
+    def last_columns(self, count: int) -> Tensor:
+        """Return the states (B, ``count``, L, d) of the pass's last columns, in float32."""
+        if self.forward is None:
+            raise InputError("the model made no forward pass")
+        states = [self.forward.states[layer][:, -count:].float() for layer in sorted(self.layers)]
+        return torch.stack(states, dim=2)
 
 
 @torch.no_grad()
@@ -143,19 +156,19 @@ def answer_states(
     """Residual states (n, L, d) of an answer's tokens after some blocks; ``inputs`` are its prompt, one row."""
     device = inputs["input_ids"].device
     longer = followed_by(inputs, torch.tensor([list(tokens)], device=device))
-    reader = _Reader(anatomy, layers, len(tokens))
-    with HookManager.of(anatomy).serving(reader.request()):
+    keeper = PassKeeper(anatomy, layers)
+    with HookManager.of(anatomy).serving(keeper.request()):
         anatomy.model(**{**longer, **forward_options(anatomy)})
-    return torch.stack(reader.found, dim=2)[0].cpu()
+    return keeper.last_columns(len(tokens))[0].cpu()
 
 
 @torch.no_grad()
 def last_states(anatomy: Anatomy, run: Callable[[], Any], layers: Sequence[int]) -> Tensor:
     """Residual states (B, L, d) of the last column after some blocks, in the one pass that ``run`` makes."""
-    reader = _Reader(anatomy, layers, 1)
-    with HookManager.of(anatomy).serving(reader.request()):
+    keeper = PassKeeper(anatomy, layers)
+    with HookManager.of(anatomy).serving(keeper.request()):
         run()
-    return torch.stack([state[:, 0] for state in reader.found], dim=1)
+    return keeper.last_columns(1)[:, 0]
 
 
 @torch.no_grad()
@@ -253,7 +266,7 @@ def check(
 def own_description(
     model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: str | None
 ) -> str:
-    """What the unedited model says of an image."""
+    """Return the unedited model's description of an image."""
     session = Session(model, processor, Decoder(find_anatomy(model)))
     return str(session.describe(image, prompt, template=template))
 

@@ -16,17 +16,20 @@ the calling frame.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from reweigh.engines.transformers.arguments import read_prompt
 from reweigh.engines.transformers.manager import HookManager
-from reweigh.errors import InputError, ReweighError
+from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.runtime.answer import Answer
@@ -40,19 +43,12 @@ if TYPE_CHECKING:
 
     from reweigh.runtime.context import OpenRequest
 
-import inspect
-from collections.abc import Callable
-from types import FrameType
-
-from reweigh.engines.transformers.arguments import read_prompt
-from reweigh.errors import UnsupportedError
-
 Source = str | Path | bytes | Any
 """A picture: a path, encoded bytes or a PIL image."""
 
 
 class Session:
-    """A decoder tied to one model; requests open and close, the tie costs nothing.
+    """A decoder tied to one model; without an open request it changes nothing.
 
     Attributes:
         hooks: What shows the model's passes to open requests.
@@ -154,7 +150,7 @@ class Session:
         return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.language_model))
 
     def record(self) -> dict[str, Any]:
-        """What the record of a run keeps of the decoder."""
+        """Return what a run records about the decoder."""
         return dict(self.decoder.record())
 
 
@@ -190,7 +186,7 @@ class RequestContext(AbstractContextManager[Any]):
 
 
 def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
-    """The answers in what ``generate`` returned, whether it is a tensor or an object with ``sequences``."""
+    """Read the answers from the output of ``generate``: a tensor, or an object with ``sequences``."""
     sequences: Tensor = getattr(output, "sequences", output)
     prompt = inputs["input_ids"]
     said = sequences[:, prompt.shape[1] :]
@@ -249,7 +245,7 @@ def decode_prepared(
 
 
 def _given(caller: FrameType, model: Any) -> dict[str, Any]:
-    """What ``generate`` was called with, by name."""
+    """Return the arguments of the ``generate`` call, by name."""
     names, _, keywords, found = inspect.getargvalues(caller)
     if caller.f_code.co_name != "generate" or found.get("self") is not model or keywords is None:
         raise InputError(
@@ -260,7 +256,7 @@ def _given(caller: FrameType, model: Any) -> dict[str, Any]:
 
 
 def _own_loop(model: Any, settings: Any, given: Mapping[str, Any]) -> Callable[..., Any]:
-    """The loop that transformers would have run for these settings."""
+    """Return the loop that transformers would have run for these settings."""
     from transformers.generation.utils import GENERATION_MODES_MAPPING
 
     mode = settings.get_generation_mode(given.get("assistant_model"))
@@ -275,7 +271,7 @@ def _own_loop(model: Any, settings: Any, given: Mapping[str, Any]) -> Callable[.
 
 
 def _not_handed_on(loop: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a loop that transformers does not hand to a callable."""
+    """Return the arguments of a loop that transformers does not pass to a callable."""
     named = inspect.signature(loop).parameters
     names = ("streamer", "assistant_model", "synced_gpus", "inputs_tensor")
     return {name: given[name] for name in names if name in named and given.get(name) is not None}

@@ -65,7 +65,7 @@ def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel
 
 
 def unused_numba() -> ReweighError | None:
-    """Why ``auto`` does without the fastest CPU kernel, with what to do about it; ``None`` where it does not."""
+    """Return why ``auto`` cannot use the fastest CPU kernel, with a remedy; ``None`` if it can."""
     kernel = _numba_kernel()
     return _unusable(kernel) if isinstance(kernel, Exception) else None
 
@@ -81,13 +81,11 @@ def _unusable(reason: Exception) -> ReweighError:
 
 @cache
 def _numba_kernel() -> Kernel | Exception:
-    """The compiled kernel, or what stands in its way."""
+    """Return the compiled kernel, or the error that prevents its use."""
     try:
         from numba import config
 
         from reweigh.method.kernels.compiled import NumbaKernel
-    except (
-        Exception
-    ) as error:  # a broken llvmlite or a NumPy too new fails in many ways; numpy serves as well
+    except Exception as error:  # a broken llvmlite or a too new NumPy fails in many ways
         return error.with_traceback(None)
     return RuntimeError("NUMBA_DISABLE_JIT is set") if config.DISABLE_JIT else NumbaKernel()

@@ -55,7 +55,7 @@ class Kernel(Protocol):
 
 def narrowed(logits: Tensor) -> Tensor:
     """Float32 logits that are upcast bfloat16 as bfloat16 again: the same order, by the faster kernels."""
-    for rows in (logits[:1], logits):  # the first tells of most that are not
+    for rows in (logits[:1], logits):  # the first row rules most of them out
         if logits.dtype != torch.float32 or not torch.equal(rows.bfloat16().float(), rows):
             return logits
     return logits.bfloat16()
@@ -90,7 +90,7 @@ def add_in_threads(kernel: Kernel, logits: Tensor, tokens: Tensor | None, units:
     """
     logits = logits.detach().contiguous()
     if not logits.shape[0] or not units.numel():
-        if logits.is_cpu and torch.isnan(logits).any():  # nothing to rank, but broken logits all the same
+        if logits.is_cpu and torch.isnan(logits).any():  # nothing to rank, but NaN is refused all the same
             raise refuse_nan(logits)
         return
     threads = min(torch.get_num_threads(), logits.shape[0], logits.numel() // WORTH_A_THREAD)

@@ -416,7 +416,7 @@ def terms_by_key(count: Any, low: Any, high: Any, terms: Any, term: Any) -> None
         if inside == u32(0):
             continue
         for x in range(BLOCK - 1, -1, -1):
-            term[block * BLOCK + x] = terms[min(larger + 1, vocab)]  # of no meaning where the bin is empty
+            term[block * BLOCK + x] = terms[min(larger + 1, vocab)]  # meaningless where the bin is empty
             larger += bins[x]
             bins[x] = 0
 
