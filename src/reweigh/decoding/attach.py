@@ -138,14 +138,14 @@ def attach(
     Args:
         model: A transformers vision-language model, or one of mlx-vlm.
         processor: Its processor, which ``describe`` needs and whose tokenizer the table must match. If not given, the
-            one beside the model, found by the name or path that it was loaded from; an MLX model does not know it.
+            one stored with the model, found by the name or path that it was loaded from; not on MLX.
         table: A reference table, its folder, or a Hub repository that holds one.
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``rw.point`` says which.
-        layer: Which layer's table to take where there are several; must match the table. If not given, chosen alike.
+        layer: Which layer's table to take if there are several. If not given, chosen the same way.
         kernel: Ranking kernel, "auto" for the best one present.
-        cache: Where ``describe`` keeps the evidence of pictures, to be asked about again without measuring.
-        force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+        cache: Where ``describe`` keeps the evidence of pictures, so that asking again needs no measurement.
+        force: Use a table although its model, tokenizer or dtype differs. The vocabulary must still fit.
 
     Example:
         >>> import reweigh

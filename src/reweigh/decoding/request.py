@@ -54,13 +54,13 @@ class Deployed:
 
 
 class ReweighRequest(Request):
-    """What one caller wants of ReWEIGH.
+    """One caller's settings of ReWEIGH.
 
     Attributes:
         deployed: The table in use.
         beta: Maximum penalty, one for all or one for each row of the prompt.
         given: Evidence measured before, one for each row of the prompt; rows of ``None`` are measured.
-        observers: Whoever is shown every step, the trace included.
+        observers: Receive every step; the trace is one of them.
         outer: The request it is nested in.
         rows: The sequence of each row of the latest prompt with an image.
     """
@@ -106,7 +106,7 @@ class ReweighRequest(Request):
         return [self.deployed.reader.evidence(row) for row in self.rows]
 
     def betas(self, rows: Sequence[Row], prompts: int) -> list[float]:
-        """The penalties of some rows of a batch of so many prompts."""
+        """Return the penalties of some rows of a batch of ``prompts`` prompts."""
         if not isinstance(self.beta, tuple):
             return [self.beta] * len(rows)
         if len(self.beta) != prompts:

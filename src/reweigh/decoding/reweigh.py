@@ -44,10 +44,10 @@ class ReWEIGH(Decoder):
         table: A reference table, its folder, or a Hub repository that holds one.
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``point`` says which.
-        layer: Which layer's table to take where there are several; must match the table. If not given, chosen alike.
+        layer: Which layer's table to take if there are several. If not given, chosen the same way.
         kernel: Ranking kernel, "auto" for the best one present.
-        cache: Where evidence of pictures is kept, to be asked about again without measuring.
-        force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+        cache: Where the evidence of pictures is kept, so that asking again needs no measurement.
+        force: Use a table although its model, tokenizer or dtype differs. The vocabulary must still fit.
         clip: Bounds of a strength; another than (0, 1) is an ablation.
     """
 
@@ -134,7 +134,7 @@ class ReWEIGH(Decoder):
         )
 
     def record(self) -> dict[str, Any]:
-        """What the record of a run keeps: beta, layer and the table's hash."""
+        """Return what a run records: beta, layer and the table's hash."""
         kept = super().record()
         plain = {
             key: value for key, value in kept["options"].items() if key not in ("table", "force", "cache")

@@ -138,7 +138,7 @@ class Anatomy:
         return identify(self, processor)
 
     def watch(self, processor: Any) -> Any:
-        """What notices, by its ``changed``, that model or processor were changed."""
+        """Return an object whose ``changed`` reports changes of the model or processor."""
         from reweigh.families.identity import Watch
 
         return Watch(self.model, processor)

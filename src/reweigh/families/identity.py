@@ -105,7 +105,7 @@ def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
 
 
 class Watch:
-    """Remembers a model and its processor; ``changed`` reports whether they have changed.
+    """Detects changes of a model and its processor.
 
     Cheap enough for once a request: PyTorch counts writes to a tensor. Writes through ``.data``, which it does not count,
     and weights that accelerate keeps elsewhere are not noticed.

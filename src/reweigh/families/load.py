@@ -63,10 +63,7 @@ def _require_device(device: str) -> None:
     """Refuse an unavailable device before anything is loaded."""
     try:
         torch.empty(0, device=device)
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # torch raises AssertionError if it was built without the device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
         raise InputError(
             f"the model cannot be put on device {device!r} ({first_line(error)})",
             hint="leave the device out to use the best one available, or give cpu",

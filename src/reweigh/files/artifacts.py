@@ -38,7 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFTOVER}")
-        # made by the mode that any new file has: to ask for the umask is to change it under other threads
+        # created with the default mode: reading the umask would change it for other threads
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             yield temporary
@@ -63,7 +63,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Say which file could not be written, and why."""
+    """Turn a failed write into an error that names the file and the reason."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ _REMEDIES = {
 
 
 def drop_leftovers(*paths: Path) -> None:
-    """Remove what killed writers of these very files left beside them: temporary files that never got their name."""
+    """Remove temporary files that killed writers of these files left beside them."""
     for path in paths:
         for left in path.parent.glob(f".{glob.escape(path.name)}.*{LEFTOVER}"):
             left.unlink(missing_ok=True)
@@ -118,11 +118,11 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def encode(text: str, path: str | Path) -> bytes:
-    """The UTF-8 bytes of a text that belongs into a file."""
+    """Encode the text of a file as UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"what belongs into {path} is not Unicode text ({error})") from error
+        raise InputError(f"the text for {path} is not valid Unicode ({error})") from error
 
 
 def to_json(value: Any) -> str:
@@ -178,11 +178,11 @@ def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]])
 
 
 def tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """NumPy arrays as safetensors, the same bytes for the same content."""
+    """Return NumPy arrays as safetensors; equal content gives equal bytes."""
     import numpy as np
     from safetensors.numpy import save
 
-    # safetensors writes the memory as it lies, which is another array where it is strided or transposed
+    # safetensors writes raw memory, which is wrong for a strided or transposed array
     return bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
 
 
@@ -192,14 +192,14 @@ def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """The arrays of a safetensors file, and the texts of its header."""
+    """Return the arrays of a safetensors file, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist", hint="check the path")
     try:
         with safe_open(path, framework="np") as file:
-            # a copy: the array must not change with a file that somebody writes over
+            # copies: an array must not change when its file is overwritten
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read ({error.strerror or error})") from error
@@ -295,7 +295,7 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """A file's content, naming the file when it is missing or cannot be read."""
+    """Return a file's content, naming the file when it is missing or cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -315,7 +315,7 @@ def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
-    except ImportError:  # this system has no such locks: the user must keep two processes apart
+    except ImportError:  # no file locks on this system: the user must not run two processes at once
         yield
         return
     if path.is_symlink():

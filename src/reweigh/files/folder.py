@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedFolder:
-    """The layout of one kind of artifact.
+    """The layout of one kind of artifact, and how it is written and read.
 
     Attributes:
         kind: What messages call it.
@@ -49,7 +49,7 @@ class SealedFolder:
         return (folder / self.page).is_file()
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """The page and the numbers."""
+        """Return the paths of the page and the numbers."""
         return folder / self.page, folder / self.numbers
 
     def claim(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ class SealedFolder:
         return folder
 
     def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        """Read and verify page and numbers; what they mean is for the artifact's own validator.
+        """Read page and numbers and verify that they are whole; the caller checks what they mean.
 
         Raises:
             ArtifactError: Something is missing, altered, or of another version.

@@ -99,7 +99,7 @@ def _allow(path: Path, mark: str) -> None:
 
 
 def _recorded(folder: Path) -> dict[str, list[str]]:
-    """The outputs of a folder; a record that was altered vouches for nothing."""
+    """Return the recorded outputs of a folder; an altered record counts as empty."""
     try:
         files = read_sealed(folder / RECORD).get("files")
     except ArtifactError:
@@ -112,7 +112,7 @@ def _recorded(folder: Path) -> dict[str, list[str]]:
 
 
 def _vouched(path: Path, page: Path) -> bool:
-    """Whether a sealed page speaks for a file: by its hash, or, in a folder without a record, by being there."""
+    """Whether a sealed page vouches for a file: by its hash or, in a folder without a record, by its presence."""
     try:
         content = read_sealed(page)
     except ArtifactError:
@@ -127,7 +127,7 @@ def _vouched(path: Path, page: Path) -> bool:
 
 
 def _mark(path: Path) -> str:
-    """What a record keeps of a file: its hash, of a link where it leads."""
+    """Return a file's hash, or that of a link's target path."""
     if path.is_symlink():
         return sha256_text(f"link to {path.readlink()}")
     return sha256_file(path) if path.is_file() else "neither file nor folder"

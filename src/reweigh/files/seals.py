@@ -47,7 +47,7 @@ def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
 
 
 def with_seal(page: Mapping[str, Any]) -> dict[str, Any]:
-    """A page together with the hash of its content."""
+    """Return a page with the hash of its content."""
     return {**page, SEAL: sha256_json(dict(page))}
 
 
@@ -57,7 +57,7 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
 
 
 def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
-    """A page without its seal, which must be that of the rest."""
+    """Verify a page's seal and return the page without it."""
     seal = page.get(SEAL) if isinstance(page, dict) else None
     if seal is None:
         raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
@@ -72,7 +72,7 @@ def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
 
 
 def altered(path: str | Path, where: str = "") -> ArtifactError:
-    """The error for a file, or a place in it, that is not as it was written."""
+    """Return the error for a file, or a place in it, that was altered."""
     return ArtifactError(
         f"{path}{where} was altered after it was written", hint="fetch it or make it again; do not edit it"
     )

@@ -22,7 +22,7 @@ class OpenRequest:
     Attributes:
         model: The model it belongs to.
         request: The request.
-        suspended: Whether its decoder is left out of forward passes: those that the decoder runs itself.
+        suspended: Whether forward passes bypass its decoder, as those do that the decoder runs itself.
         outer: What was open around it.
         closed: Whether it was closed, in whichever context.
         prompt: The prompt of the ``generate`` call it was opened for.

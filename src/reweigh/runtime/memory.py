@@ -1,9 +1,9 @@
 """A bounded store of evidence vectors, in memory and in a folder.
 
 Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores drop
-what was used longest ago. A file carries its key and the hash of its content: one that is cut, altered or renamed is
+the least recently used values. A file carries its key and the hash of its content: a cut, altered or renamed one is
 dropped, never trusted. If the folder fails (full, read-only, gone), warn once and keep vectors in memory. Knows
-nothing of how evidence is measured, nor what its keys are made of.
+nothing of how evidence is measured or what its keys are made of.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEMORY_BYTES = 256 << 20
 DISK_BYTES = 4 << 30
 PLANES = "dmrr"
 ABANDONED_SECONDS = 3600
-"""Age from which an unfinished file is taken for a killed writer's; younger ones may be a live one's."""
+"""Age from which an unfinished file is considered abandoned; a younger one may still be written."""
 
 
 def prompt_keys(tokens: Sequence[int], images: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def prompt_keys(tokens: Sequence[int], images: Iterable[tuple[str, int, int]]) -
 
 
 class Memory:
-    """Values in memory, bounded by their bytes; those used longest ago are dropped. Safe to share among threads."""
+    """Values in memory, bounded by their bytes; drops the least recently used. Safe to share among threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -154,7 +154,7 @@ class EvidenceCache:
                 return None
             tensors, page = read_sealed_tensors(path)
             values = _unpacked(tensors) if page.get("key") == key else None
-        except OSError:  # out of reach, or just removed by another process; says nothing of what it holds
+        except OSError:  # out of reach, or just removed by another process
             return None
         except (ArtifactError, KeyError, ValueError, zlib.error):
             values = None
@@ -212,7 +212,7 @@ class EvidenceCache:
         return sorted(vectors)
 
     def _shrink(self) -> None:
-        """Remove files used longest ago until a tenth of the bound is free, so that this runs seldom."""
+        """Remove the least recently used files until a tenth of the bound is free, so that this runs seldom."""
         for _, size, path in self._survey():
             if self._on_disk <= 0.9 * self.disk_bytes:
                 return
@@ -229,7 +229,7 @@ class EvidenceCache:
         return True
 
     def _warn(self, problem: str) -> None:
-        """Warn of the folder, once: the values themselves are safe, and a long run would repeat it at every image."""
+        """Warn about the folder once; a long run would repeat it at every image."""
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -1,7 +1,6 @@
-"""Evidence read from residual states as they come, image by image, into the sequences they belong to.
+"""Reads evidence from residual states, image by image, into the sequences they belong to.
 
-Whoever holds residual states can feed them: the prefill of a model in one piece, in chunks, or over several turns. What
-was read before is never read twice.
+The states may come from one prefill, in chunks, or over several turns; no position is read twice.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MEASURED, GIVEN, RECALLED = "measured", "given", "recalled"
 
 @dataclass(frozen=True, eq=False)
 class Registered:
-    """What a table says: references b(v) of its tokens, and the scale b0.
+    """The numbers of a table: references b(v) of its tokens, and the scale b0.
 
     Attributes:
         tokens: Registered token ids (R,), ascending.
@@ -82,9 +81,9 @@ class Reader:
         self.registered = registered
 
     def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
-        """Read what a pass shows of a sequence: the states (n, d) of its positions ``start`` and following, by layer.
+        """Read the states (n, d) of a sequence's positions from ``start`` on, given by layer.
 
-        What was read of earlier positions is left as it is: other sequences may share it.
+        Readings of earlier positions are never changed: other sequences may share them.
         """
         last = bisect_left(sequence.positions, start + len(states[self.layers[0]]))
         for bound in sequence.bounds:
@@ -112,7 +111,7 @@ class Reader:
         return read_evidence(self.lens, states, copy.deepcopy(self.empty), self.locate)
 
     def gather(self, forward: Pass, given: abc.Sequence[Evidence | None] | None = None) -> bool:
-        """Read the images that are new in a pass, or take ``given`` evidence; tell whether there were any.
+        """Read the images that are new in a pass, or take ``given`` evidence; return whether there were any.
 
         ``given`` has one entry for each row of the prompt; a row of ``None`` is read.
         """
@@ -131,7 +130,7 @@ class Reader:
         return bool(new)
 
     def give(self, sequence: Sequence, evidence: Evidence) -> None:
-        """Take evidence that was measured before; its sum is not known, so nothing can be added to it."""
+        """Take evidence that was measured before; its sums are unknown, so nothing can be added to it."""
         if sequence.read:
             raise _not_joined()
         if evidence.tokens is None and evidence.values.shape[1] != self.lens.vocab_size:
@@ -145,7 +144,7 @@ class Reader:
             )
         if not is_possible(evidence.values, evidence.readout, blind=True):
             raise InputError(
-                f"evidence that no {evidence.readout} can be was given: from {float(evidence.values.min()):.4g} to "
+                f"the evidence given cannot be {evidence.readout}: it runs from {float(evidence.values.min()):.4g} to "
                 f"{float(evidence.values.max()):.4g}",
                 hint="give evidence that was measured with this model",
             )
@@ -155,7 +154,7 @@ class Reader:
         sequence.reader, sequence.source = self, GIVEN
 
     def check(self, sequence: Sequence) -> None:
-        """Refuse what another request read at other layers or of other tokens: its states are gone."""
+        """Refuse a reading of other layers or tokens by another request: the states are no longer there."""
         other, made = sequence.reader, sequence.made
         if other is self or isinstance(made, Evidence):
             return
@@ -178,7 +177,7 @@ class Reader:
             )
 
     def mean(self, sequence: Sequence, layer: int, readout: str | None = None) -> Tensor:
-        """The evidence of one layer (V,), or (R,) in the order of the tokens."""
+        """Return the evidence of one layer (V,), or (R,) in the order of the tokens."""
         if sequence.reader is not self:
             self.check(sequence)
         readout, made = readout or self.readouts[0], sequence.made
@@ -192,12 +191,12 @@ class Reader:
         return made.of(layer, self.tokens)
 
     def dtype(self, sequence: Sequence) -> str:
-        """Type of the logits that were ranked."""
+        """Return the type of the logits that were ranked."""
         made = sequence.made
         return made.dtype if isinstance(made, Evidence) else made[self.layers[0]].dtype
 
     def evidence(self, sequence: Sequence, readout: str | None = None) -> Evidence | None:
-        """What a sequence's images support, under one of the readouts; ``None`` without an image."""
+        """Return the evidence of a sequence's images under one of the readouts; ``None`` without an image."""
         if sequence.made is None:
             return None
         values = torch.stack([self.mean(sequence, layer, readout) for layer in self.layers])
@@ -215,7 +214,7 @@ class Reader:
         )
 
     def finish(self, sequence: Sequence, device: torch.device | str) -> Tensor:
-        """Suppression strengths over the vocabulary (V,), laid out once."""
+        """Return suppression strengths over the vocabulary (V,); they are laid out once."""
         if sequence.strengths is None or sequence.reader is not self:
             table = self.registered
             if table is None:

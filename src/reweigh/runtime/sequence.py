@@ -1,4 +1,4 @@
-"""One row of a batch: where its images lie, and what a decoder made of them.
+"""One row of a batch: where its images lie, and what has been read of them.
 
 A batch is a list of sequences that travels with a key-value cache. Beams are the same sequence several times, so that
 reordering, selecting, repeating and copying rows are list operations. Knows no engine and no method.
@@ -23,22 +23,21 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
-    """One row: its visual positions, and what was made of them so far.
+    """One row: its visual positions, and what has been read of them.
 
     Attributes:
         row: Its row in the prompt.
-        positions: Visual positions, ascending; they are noted before they are read.
+        positions: Visual positions, ascending; known before they are read.
         patches: Where each of them lies in its image.
         bounds: How many of the positions lie before the end of each image.
-        marks: What the decoder made of the first n positions, by n. Values are replaced, never changed: sequences
-            share them.
+        marks: The reading of the first n positions, by n. Values are replaced, never changed: sequences share them.
         read: How many of the positions have been read: the last of the marks.
-        made: What the decoder made of them, ``None`` before the first.
+        made: The reading of these positions; ``None`` before the first.
         reader: Who read the positions.
         strengths: s_I over the vocabulary (V,), once all positions are read.
         source: Where finished evidence came from.
         reason: Why it cannot be edited, if it cannot.
-        number: Tells sequences apart for good; an address can come again.
+        number: Unique for good, unlike an address.
     """
 
     row: int = 0
@@ -60,22 +59,22 @@ class Sequence:
         return len(self.bounds)
 
     def between(self, first: int, last: int) -> list[int]:
-        """The visual positions from ``first`` to before ``last``, relative to ``first``."""
+        """Return the visual positions from ``first`` to before ``last``, relative to ``first``."""
         inside = self.positions[bisect_left(self.positions, first) : bisect_left(self.positions, last)]
         return [position - first for position in inside]
 
     def mark(self, count: int, made: Any) -> None:
-        """Note what was made of the first ``count`` positions."""
+        """Keep the reading of the first ``count`` positions."""
         self.marks[count] = made
         self.read, self.made, self.strengths = count, made, None
 
     def forget(self) -> None:
-        """Drop what was made of the positions, which frees its memory."""
+        """Drop all readings, to free their memory."""
         self.marks, self.read, self.made = {}, 0, None
 
     def extended(self, row: int, start: int, columns: list[int], patches: list[Patch | None]) -> Sequence:
-        """The same sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
-        before = self.cropped(start)  # drops positions noted for a prompt that failed
+        """Return the sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
+        before = self.cropped(start)  # drops the positions of a prompt that failed
         if not columns and before.row == row:
             return before
         made = copy.copy(before)
@@ -88,7 +87,7 @@ class Sequence:
         return made
 
     def cropped(self, length: int) -> Sequence:
-        """The same sequence without everything at or after position ``length``: back to the last image bound."""
+        """Return the sequence without everything at or after position ``length``: back to the last image bound."""
         count = bisect_left(self.positions, length)
         if count == len(self.positions):
             return self
@@ -124,7 +123,7 @@ class Sequence:
 
 
 def image_bounds(patches: Iterable[Patch | None]) -> list[int]:
-    """How many positions lie before the end of each image; positions without a grid are one image."""
+    """Return how many positions lie before the end of each image; positions without a grid are one image."""
     images = [None if patch is None else patch.image for patch in patches]
     inner = [end for end in range(1, len(images)) if images[end] != images[end - 1]]
     return [*inner, len(images)] if images else []
@@ -138,7 +137,7 @@ class Batch:
         owner: Number of the decoder that filled the cache.
         rows: The sequences; the list is replaced whenever it changes.
         seen: Columns shown so far.
-        prompt: The ``generate`` call that noted positions last.
+        prompt: The latest ``generate`` call that added positions.
         scratch: What a decoder derived from the rows; emptied when they change.
         branches: Second forward passes beside this one: each has ``reorder`` and ``repeat``, and follows its rows.
     """
@@ -153,7 +152,7 @@ class Batch:
     def extend(
         self, start: int, columns: list[list[int]], patches: list[list[Patch | None]], rows: int
     ) -> list[Sequence]:
-        """Note the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
+        """Add the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
 
         Returns:
             The sequence of each row of the prompt; beams repeat them.
@@ -189,7 +188,7 @@ class Batch:
             branch.repeat(times)
 
     def _each(self, change: Callable[[Sequence], Sequence]) -> list[Sequence]:
-        """The rows changed one by one; what is one sequence stays one."""
+        """Return the rows changed one by one; a sequence shared by several rows stays shared."""
         made = {id(row): change(row) for row in self.rows}
         return [made[id(row)] for row in self.rows]
 

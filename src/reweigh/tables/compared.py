@@ -20,7 +20,7 @@ SHOWN = 60
 
 
 def compare_tables(one: ReferenceTable, other: ReferenceTable) -> dict[str, Any]:
-    """What differs, by name, with the figures of each; ``equal`` only if both say the same of everything."""
+    """Return what differs, by name, with both values; ``equal`` only if the tables are the same in everything."""
     common, mine, theirs = np.intersect1d(one.tokens, other.tokens, return_indices=True)
     references = one.references[mine], other.references[theirs]
     counts = one.counts[mine], other.counts[theirs]

@@ -65,7 +65,7 @@ class Observations:
         return sha256_json(sorted(self.images))
 
     def equals(self, other: Any) -> bool:
-        """Whether both say the same, number by number."""
+        """Whether both hold the same numbers."""
         if not isinstance(other, Observations):
             return False
         same = (self.layers, self.images, self.readout) == (other.layers, other.images, other.readout)
@@ -158,7 +158,7 @@ class Observations:
         return found
 
     def problem(self) -> str | None:
-        """Why these cannot be observations, or ``None``: shares lie in (0, 1], counts are positive, rows are in order."""
+        """Return why these are invalid, or ``None``: shares lie in (0, 1], counts are positive, rows are in order."""
         n = self.image.shape
         if (
             len(n) != 1

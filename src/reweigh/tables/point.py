@@ -53,7 +53,7 @@ def read_point(folder: Path) -> TunedPoint | None:
 
 
 def read_point_page(folder: Path) -> dict[str, Any] | None:
-    """All that a search recorded in a folder, verified; ``None`` if there is no record."""
+    """Read and verify the whole record of a search; ``None`` if there is none."""
     path = folder / POINT
     if not path.is_file():
         return None

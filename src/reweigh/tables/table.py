@@ -119,7 +119,7 @@ class ReferenceTable:
         return found
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the table into a folder; nothing half-written is ever left under the final names."""
+        """Write the table into a folder, atomically."""
         page = {
             "schema_version": SCHEMA,
             "layer": self.layer,
@@ -195,7 +195,7 @@ class ReferenceTable:
             )
 
     def verify(self) -> None:
-        """Refuse numbers that cannot be a table, whatever their hash says; bounds follow from the definitions.
+        """Refuse impossible numbers even if the checksum matches; bounds follow from the definitions.
 
         Raises:
             ArtifactError: Names everything that is impossible.

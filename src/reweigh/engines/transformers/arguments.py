@@ -62,7 +62,7 @@ class Prompt:
 def read_prompt(
     anatomy: Anatomy, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prompt | None:
-    """The prompt that a ``generate`` call brings; ``None`` where it brings no token ids and no image."""
+    """Read the prompt of a ``generate`` call; ``None`` if it has neither token ids nor an image."""
     given = bound(inspect.signature(generate), args, kwargs)
     configs = (given.get("generation_config"), getattr(anatomy.language_model, "generation_config", None))
     early = [
@@ -79,7 +79,7 @@ def read_prompt(
     if ids is None or not hasattr(ids, "ndim") or ids.ndim != 2 or ids.is_floating_point():
         if any(given.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
             raise UnsupportedError(
-                "generate was called without input_ids, so the image's positions cannot be told",
+                "generate was called without input_ids, so the image's positions are unknown",
                 hint="pass the processor's input_ids along",
             )
         return None
@@ -91,13 +91,13 @@ def read_prompt(
 
 
 def visual_layout(anatomy: Anatomy, ids: Tensor, inputs: Mapping[str, Any]) -> Layout:
-    """Visual columns and patches of each row of some token ids."""
+    """Return the visual columns and patches of each row of some token ids."""
     rows = layout(anatomy.family, anatomy.config, ids, inputs)
     return [[column for column, _ in row] for row in rows], [[patch for _, patch in row] for row in rows]
 
 
 def missing_image(prompt: Prompt | None) -> ReweighError:
-    """Why a pass has image placeholders but no image."""
+    """Return the error for a pass that has image placeholders but no image."""
     if prompt is None or not brings_image(prompt.inputs):
         return InputError(
             "the prompt holds image placeholders, but no image was given",
@@ -111,10 +111,10 @@ def missing_image(prompt: Prompt | None) -> ReweighError:
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows and columns of a forward pass; arguments under which the edit could not be right are refused."""
+    """Return the rows and columns of a forward pass; refuse arguments that would make the edit wrong."""
     if isinstance(arguments.get("logits_to_keep"), Tensor):
         raise UnsupportedError(
-            "logits_to_keep picks single columns, so their positions in the sequence cannot be told",
+            "logits_to_keep picks single columns, so their positions in the sequence are unknown",
             hint="give a number of last columns",
         )
     if arguments.get("labels") is not None:
@@ -143,18 +143,18 @@ def brings_image(arguments: Mapping[str, Any]) -> bool:
 
 
 def token_ids(arguments: Mapping[str, Any]) -> Tensor:
-    """The ids of a pass; without them the positions of its images are unknown."""
+    """Return the ids of a pass; without them the positions of its images are unknown."""
     ids: Tensor | None = arguments.get("input_ids")
     if ids is None:
         raise UnsupportedError(
-            "a forward pass had inputs_embeds but no input_ids, so the image's positions cannot be told",
+            "a forward pass had inputs_embeds but no input_ids, so the image's positions are unknown",
             hint="pass input_ids, or use generate",
         )
     return ids
 
 
 def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name, those swallowed by ``**kwargs`` included."""
+    """Return arguments by name, including those swallowed by ``**kwargs``."""
     if not args:
         return dict(kwargs)
     try:
@@ -177,7 +177,7 @@ def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:
 
 
 def followed_by(inputs: Mapping[str, Any], tokens: Tensor) -> dict[str, Any]:
-    """A prompt's inputs with further tokens (B, n) of text behind it."""
+    """Return a prompt's inputs followed by further text tokens (B, n)."""
     longer = {**inputs, "input_ids": torch.cat([prompt_ids(inputs), tokens], dim=1)}
     for name in (*TOKEN_TYPES, "attention_mask"):
         if inputs.get(name) is not None:
@@ -191,12 +191,12 @@ BATCH = "_reweigh_batch"
 
 
 def batch_on(cache: Any) -> Batch | None:
-    """The batch that was left on a cache."""
+    """Return the batch on a cache, if any."""
     return None if cache is None else vars(cache).get(BATCH)
 
 
 def past_length(cache: Any, batch: Batch | None = None) -> int:
-    """Columns that a cache holds; its batch, if given, spares the wait for a cache that counts them on its device."""
+    """Return the columns in a cache; its batch, if given, avoids waiting for a cache that counts on its device."""
     if cache is None or not hasattr(cache, "get_seq_length"):
         return 0
     length = cache.get_seq_length()
@@ -205,7 +205,7 @@ def past_length(cache: Any, batch: Batch | None = None) -> int:
 
 
 def leave_batch(cache: Any, batch: Batch) -> None:
-    """Leave a batch on a cache, whose rows it follows from now on."""
+    """Put a batch on a cache; from now on it follows the cache's rows."""
     vars(cache)[BATCH] = batch
     if not isinstance(cache, _Followed):
         kind: Any = type(cache)
@@ -230,7 +230,7 @@ class _Followed:
 
 
 def _row_numbers(cache: Any, indices: Any) -> Tensor:
-    """The numbers of chosen rows, which may be given as such, from the end, or as a mask."""
+    """Return the numbers of chosen rows, given as numbers, counted from the end, or as a mask."""
     rows = torch.as_tensor(indices)
     if rows.dtype == torch.bool:
         return rows.nonzero().flatten()

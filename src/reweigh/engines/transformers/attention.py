@@ -36,7 +36,7 @@ class Attention:
         self._undo: Callable[[], None] = lambda: None
 
     def hold(self) -> Callable[[], None]:
-        """Make the language model attend through this; return what restores everything once it is no longer held."""
+        """Make the language model attend through this; return a function that releases it again."""
         if not self._holds:
             self._undo = self._install()
         self._holds += 1

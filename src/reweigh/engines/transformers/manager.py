@@ -47,7 +47,7 @@ class HookManager:
 
     @classmethod
     def of(cls, anatomy: Anatomy) -> HookManager:
-        """The manager of a model that has hooks, or a new one."""
+        """Return the manager of a model that has hooks, or a new one."""
         with _lock:
             return _managers.get(id(anatomy.model)) or cls(anatomy)
 
@@ -253,7 +253,7 @@ class Hooks:
 
 
 def forget_compiled(model: nn.Module, *, wrapped: bool = False) -> bool:
-    """Drop the graphs of this process if the model's wrapper or any part is compiled; tell whether that was so."""
+    """Drop the graphs of this process if the model's wrapper or any part is compiled; return whether one was."""
     if not (wrapped or any(_is_compiled(module) for module in model.modules())):
         return False
     import torch._dynamo

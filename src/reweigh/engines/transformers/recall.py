@@ -32,7 +32,7 @@ OF_THE_PROMPT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_
 
 
 class Recall:
-    """What a session remembers of pictures, in a cache that others may share.
+    """The evidence that a session remembers, in a cache that others may share.
 
     Args:
         exact: Whether the shapes of the batch count, so that what is recalled has every bit of what was measured.
