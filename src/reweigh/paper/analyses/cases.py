@@ -25,7 +25,7 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import to_json
 from reweigh.files.outputs import write_output
 from reweigh.images import read_image
-from reweigh.method.trace import Row, Step
+from reweigh.method.trace import CandidateRow, Step
 from reweigh.paper.analyses.allocation import piece_texts
 from reweigh.paper.analyses.steps import Field, switches, winner
 from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
@@ -216,7 +216,7 @@ def recorded_step(image: StudyImage, number: int, field: Field, beta: float, tex
         reference = float(field.references[token]) if known[i] else None
         deficit = None if reference is None else max(reference - float(evidence[i]), 0.0)
         rows.append(
-            Row(
+            CandidateRow(
                 token,
                 texts[token],
                 float(raw[i]),
