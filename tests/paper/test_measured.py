@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def entries(study: type[Study], label: str, rows: list[Row]) -> dict[Entry, Any]
 
 def test_every_label_of_a_study_is_the_paper_s() -> None:
     assert {label for name in STUDIES for label in STUDIES[name].labels} <= set(published())
+
+
+def test_a_study_is_the_file_of_its_name() -> None:
+    found = {name: (STUDIES[name].name, STUDIES[name].__module__) for name in STUDIES}
+    assert found == {name: (name, f"reweigh.paper.analyses.{name}") for name in STUDIES}
+    assert all(sys.modules[module].__doc__ for _, module in found.values())
 
 
 def test_rescaling() -> None:

@@ -73,7 +73,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_table_figure_and_sentences_are_written_once(material, tmp_path):
-    [outcome] = run_studies(["count"], material, tmp_path, show=False)
+    [outcome] = run_studies(["count"], material, tmp_path)
     whole = tree(tmp_path / "count")
     assert set(whole) == {
         "table.csv", "frame.json", "figure.png", "figure.svg", "sentences.md", "study.json",
@@ -87,14 +87,14 @@ def test_table_figure_and_sentences_are_written_once(material, tmp_path):
     assert outcome.frame.about["study"] == "count"
     assert json.loads(whole["study.json"])["rows"] == 2
     assert whole["sentences.md"] == b"There are 40 images.\n"
-    [again] = run_studies(["count"], material, tmp_path, show=False)
+    [again] = run_studies(["count"], material, tmp_path)
     assert computed == ["count"]
     assert again == outcome
 
 
 @pytest.mark.parametrize("lost", ["study.json", "frame.json", "table.csv", "figure.png"])
 def test_what_is_missing_or_altered_is_computed_again_to_the_same_bytes(material, tmp_path, lost):
-    run_studies(["count"], material, tmp_path, show=False)
+    run_studies(["count"], material, tmp_path)
     whole = tree(tmp_path / "count")
     path = tmp_path / "count" / lost
     if lost == "study.json":
@@ -103,33 +103,33 @@ def test_what_is_missing_or_altered_is_computed_again_to_the_same_bytes(material
         path.write_bytes(path.read_bytes()[:-1])
     if lost in ("table.csv", "figure.png"):  # somebody's edit is not replaced before it is out of the way
         with pytest.raises(InputError, match=lost):
-            run_studies(["count"], material, tmp_path, show=False)
+            run_studies(["count"], material, tmp_path)
         computed.pop()
         path.unlink()
-    run_studies(["count"], material, tmp_path, show=False)
+    run_studies(["count"], material, tmp_path)
     assert computed == ["count", "count"]
     assert tree(tmp_path / "count") == whole
 
 
 def test_what_a_killed_writer_left_goes(material, tmp_path):
-    run_studies(["count"], material, tmp_path, show=False)
+    run_studies(["count"], material, tmp_path)
     whole = tree(tmp_path / "count")
     (tmp_path / "count" / "study.json").unlink()
     (tmp_path / "count" / ".figure.png.2f402645.reweigh-part").touch()
-    run_studies(["count"], material, tmp_path, show=False)
+    run_studies(["count"], material, tmp_path)
     assert tree(tmp_path / "count") == whole
 
 
 def test_other_material_is_computed_anew(material, tmp_path):
-    run_studies(["count"], material, tmp_path, show=False)
+    run_studies(["count"], material, tmp_path)
     material.fingerprint, material.evaluation = "def", range(33)
-    [outcome] = run_studies(["count"], material, tmp_path, show=False)
+    [outcome] = run_studies(["count"], material, tmp_path)
     assert outcome.frame.rows[0]["n"] == 33
 
 
 def test_an_unmet_precondition_is_reported_instead_of_a_number(material, tmp_path):
     material.evaluation = range(7)
-    [outcome] = run_studies(["count"], material, tmp_path, show=False)
+    [outcome] = run_studies(["count"], material, tmp_path)
     assert "7 images" in outcome.unmet
     assert set(tree(tmp_path / "count")) == {"table.csv", "frame.json", "sentences.md", "study.json"}
     assert "7 images" in (tmp_path / "count" / "sentences.md").read_text()
@@ -149,4 +149,4 @@ def test_a_row_must_have_the_keys_of_its_study(material):
     with pytest.raises(ReweighError, match="keys"):
         compute(Broken, material)
     with pytest.raises(UnknownNameError):
-        run_studies(["cout"], material, Path("x"), show=False)
+        run_studies(["cout"], material, Path("x"))

@@ -31,12 +31,10 @@ SCHEMA = 2
 PAGE, TABLE, SENTENCES, REPORT = "study.json", "table.csv", "sentences.md", "report.html"
 
 
-def run_studies(
-    names: Sequence[str], material: Material, out: Path, *, show: bool | None = None
-) -> list[Outcome]:
+def run_studies(names: Sequence[str], material: Material, out: Path) -> list[Outcome]:
     """Run studies by name into folders below ``out``; finished ones are read."""
     outcomes = []
-    with bar("studies", total=len(names), unit="study", show=show) as progress:
+    with bar("studies", total=len(names), unit="study") as progress:
         for name in names:
             progress.set_description(name)
             study = STUDIES[name]

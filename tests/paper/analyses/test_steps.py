@@ -18,7 +18,7 @@ from reweigh.paper.analyses.confidence import (
     SHARE,
     Onsets,
     deficits,
-    top_quartile,
+    samples,
 )
 from reweigh.paper.analyses.detection import auroc, raw_edit
 from reweigh.paper.analyses.steps import (
@@ -183,7 +183,11 @@ def test_the_confident_quartile_and_its_deficits() -> None:
     hallucinated = np.array([True] * 5 + [False, True, False])
     deficit = np.array([9.0] * 5 + [0.0, 2.5, np.nan])
     onsets = Onsets(np.arange(8), probability, hallucinated, deficit)
-    assert top_quartile(onsets).tolist() == [False] * 6 + [True] * 2
+    assert {name: len(values) for name, values in samples(onsets).items()} == {
+        SHARE: 2,
+        HALLUCINATED: 1,
+        GROUNDED: 0,
+    }
     found = deficits(onsets)
     assert (found[SHARE], found[HALLUCINATED]) == (50.0, 2.5)
     assert isnan(found[GROUNDED])  # the only grounded one is not registered

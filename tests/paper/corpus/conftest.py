@@ -30,7 +30,7 @@ class Pass:
     task: Task
 
     def make(self, folder: Path, **options: Any) -> StudyCorpus:
-        given = {"table": self.table, "seed": SEED, "batch_size": 2, "show": False, **options}
+        given = {"table": self.table, "seed": SEED, "batch_size": 2, **options}
         return make_corpus(self.model, self.processor, self.images, folder, **given)
 
 

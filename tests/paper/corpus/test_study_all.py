@@ -63,7 +63,7 @@ def test_every_study_ends_and_ends_the_same(
     monkeypatch.setattr("reweigh.paper.study.LEAST_IMAGES", 1)
     names = [name for name in STUDIES if name not in NEED_MORE]
     first, second = tmp_path / "first", tmp_path / "second"
-    outcomes = run_studies(names, material(passing, corpus, first), first, show=False)
+    outcomes = run_studies(names, material(passing, corpus, first), first)
     told = {one.study.name: one.unmet for one in outcomes}
     assert {name for name, reason in told.items() if reason is None} >= {
         "sizes",
@@ -75,11 +75,11 @@ def test_every_study_ends_and_ends_the_same(
     assert all(outcome.sentences for outcome in outcomes)
 
     half = names[: len(names) // 2]
-    run_studies(half, material(passing, corpus, second), second, show=False)
+    run_studies(half, material(passing, corpus, second), second)
     (second / half[-1] / PAGE).unlink()  # as a kill between a study's files and its page leaves it
     (second / half[-2] / "table.csv").unlink()
     made = material(passing, corpus, second)
-    run_studies(names, made, second, show=False)
+    run_studies(names, made, second)
     for folder in (first, second):
         write_report(folder, finished(made, folder), made.record())
     assert files(first) == files(second)

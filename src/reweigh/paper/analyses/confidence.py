@@ -63,38 +63,24 @@ class Onsets:
         return Onsets(self.image[rows], self.probability[rows], self.hallucinated[rows], self.deficit[rows])
 
 
-def top_quartile(onsets: Onsets) -> NDArray[np.bool_]:
-    """Select the onsets in the top quartile of confidence."""
-    if not len(onsets):
-        return np.zeros(0, dtype=bool)
-    return np.asarray(onsets.probability >= np.quantile(onsets.probability, QUARTILE))
+def samples(onsets: Onsets) -> dict[str, NDArray[Any]]:
+    """Return what each figure is made of: kinds of the most confident onsets, and deficits of the registered ones."""
+    probability, hallucinated = onsets.probability, onsets.hallucinated
+    top = probability >= np.quantile(probability, QUARTILE) if len(onsets) else np.zeros(0, dtype=bool)
+    known = top & ~np.isnan(onsets.deficit)
+    return {
+        SHARE: hallucinated[top],
+        HALLUCINATED: onsets.deficit[known & hallucinated],
+        GROUNDED: onsets.deficit[known & ~hallucinated],
+    }
 
 
 def deficits(onsets: Onsets) -> dict[str, float]:
     """Compute the share hallucinated, the median deficits of both kinds and their difference; NaN if undefined."""
-    top = top_quartile(onsets)
-    chosen = onsets.hallucinated[top]
-    found = {SHARE: 100.0 * float(chosen.mean()) if len(chosen) else float("nan")}
-    for name, kind in ((HALLUCINATED, chosen), (GROUNDED, ~chosen)):
-        values = onsets.deficit[top][kind]
-        values = values[~np.isnan(values)]
-        found[name] = float(np.median(values)) if len(values) else float("nan")
-    return {**found, GAP: found[HALLUCINATED] - found[GROUNDED]}
-
-
-def counts(onsets: Onsets) -> dict[str, int]:
-    """Count the onsets behind each figure."""
-    top = top_quartile(onsets)
-    known = top & ~np.isnan(onsets.deficit)
-    hallucinated, grounded = (
-        int((known & kind).sum()) for kind in (onsets.hallucinated, ~onsets.hallucinated)
-    )
-    return {
-        SHARE: int(top.sum()),
-        HALLUCINATED: hallucinated,
-        GROUNDED: grounded,
-        GAP: hallucinated + grounded,
-    }
+    kinds, *deficit = samples(onsets).values()
+    share = float(kinds.mean()) if len(kinds) else float("nan")
+    bad, good = (float(np.median(values)) if len(values) else float("nan") for values in deficit)
+    return {SHARE: 100.0 * share, HALLUCINATED: bad, GROUNDED: good, GAP: bad - good}
 
 
 class Confidence(Study):
@@ -120,7 +106,8 @@ class Confidence(Study):
 
     def compute(self, material: Material) -> Frame:
         onsets = Onsets.read(material)
-        behind = counts(onsets)
+        behind = {name: len(values) for name, values in samples(onsets).items()}
+        behind[GAP] = behind[HALLUCINATED] + behind[GROUNDED]
         found = bootstrap(
             len(material.evaluation), lambda times: deficits(onsets.drawn(times)), **material.draws
         )

@@ -81,11 +81,9 @@ def switches(ids: NDArray[Any], logits: NDArray[Any], edit: Floats) -> bool:
     return winner(ids, raw) != winner(ids, raw - edit)
 
 
-def first_switch(
-    switched: Sequence[bool] | NDArray[np.bool_], onset: int, *, width: int = WIDTH
-) -> int | None:
+def first_switch(switched: Sequence[bool], onset: int) -> int | None:
     """Return the first switched step of the window before ``onset``; None if the window is not switched."""
-    return next((step for step in range(max(0, onset - width), onset) if switched[step]), None)
+    return next((step for step in range(max(0, onset - WIDTH), onset) if switched[step]), None)
 
 
 class Count(NamedTuple):

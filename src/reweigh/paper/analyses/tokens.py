@@ -157,9 +157,10 @@ class Tokens(Study):
             f"every occurrence, {percent(every).text(digits=1, unit='%')}.",
             f"The intraclass correlation of token identity is {simple.text(digits=3)} (simple) and {anova.text(digits=3)} "
             "(ANOVA).",
-            "As in the paper, most of the variability comes from the token."
+            "As in the paper, most of the variability comes from the token: the first interval lies above 50%."
             if low is not None and low > 0.5
-            else "The paper finds that most of the variability comes from the token; this is not confirmed here.",
+            else "The paper finds that most of the variability comes from the token; this is not confirmed here: the first "
+            "interval does not lie above 50%.",
         ]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:

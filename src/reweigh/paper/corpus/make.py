@@ -33,7 +33,7 @@ from reweigh.provenance import versions
 from reweigh.runs.record import find_image
 from reweigh.runs.task import Task
 from reweigh.tables.table import ReferenceTable, candidate_rule
-from reweigh.text import DESCRIBE, replace_surrogates
+from reweigh.text import replace_surrogates
 
 SHARD = 25
 """Images of a shard, rounded up to whole batches."""
@@ -51,14 +51,14 @@ class ImageSet:
         ids: What the benchmark calls each.
         prompt: The question.
         max_new_tokens: Longest answer.
-        mentions: Finds the objects that an answer names; ``None`` for a set without ground truth.
-        about: What a record keeps of where the set comes from.
+        mentions: Finds the objects that an answer names; None for a set without ground truth.
+        about: Where the set comes from, for the record.
     """
 
     images: Corpus
     ids: tuple[Id, ...]
-    prompt: str = DESCRIBE
-    max_new_tokens: int = 512
+    prompt: str
+    max_new_tokens: int
     mentions: FindMentions | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -105,7 +105,6 @@ def make_corpus(
     seed: int,
     batch_size: int = 1,
     template: str | None = None,
-    show: bool | None = None,
 ) -> StudyCorpus:
     """Describe an image set and keep what every study reads, at the table's layer and through its lens.
 
@@ -115,7 +114,6 @@ def make_corpus(
         table: Whose layer, lens dtype and chunk are used.
         seed: Draws the permutation of the positions' scales for each image.
         batch_size: Images decoded together; part of the record, since padding can change rounding.
-        show: Whether to show a progress bar; by default on a terminal.
     """
     anatomy = find_anatomy(model)
     made = table.made_with
@@ -128,7 +126,7 @@ def make_corpus(
         making.claim()
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
-        return making.finish(_write_shards(job, making, show=show))
+        return making.finish(_write_shards(job, making))
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ class _Job:
         return str(self.processor.batch_decode([list(tokens)], skip_special_tokens=True)[0])
 
 
-def _write_shards(job: _Job, making: Making, *, show: bool | None) -> int:
+def _write_shards(job: _Job, making: Making) -> int:
     """Write the missing shards and return how many there are; pictures are read ahead of the model."""
     if job.batch_size < 1:
         raise InputError(f"batch_size {job.batch_size} must be at least 1")
@@ -233,7 +231,7 @@ def _write_shards(job: _Job, making: Making, *, show: bool | None) -> int:
     ahead = build_ahead(left, read, lambda batch: prepare(batch, job.inputs))
     done = len(every) - sum(map(len, left))
     title = f"reading {making.folder.name} images"
-    with closing(ahead), bar(title, total=len(every), done=done, unit="image", show=show) as progress:
+    with closing(ahead), bar(title, total=len(every), done=done, unit="image") as progress:
         for number, shard in missing.items():
             images, skipped = [], []
             for batch in shard:
