@@ -95,10 +95,10 @@ def test_every_rival_runs_on_the_random_model_and_one_that_cannot_is_named(
 
 
 def test_rivals_are_found_by_name() -> None:
-    assert generation.find_rivals([]) == generation.rivals()
-    assert generation.find_rivals(["none"]) == []
+    assert generation.find_rivals(["all"]) == generation.rivals()
+    assert generation.find_rivals([]) == []
     assert generation.find_rivals(["vcd"]) == ["vcd"]
-    for wrong in (["vdc"], ["none", "vcd"], ["greedy"]):
+    for wrong in (["vdc"], ["all", "vcd"], ["greedy"]):
         with pytest.raises(UnknownNameError, match="rival"):
             generation.find_rivals(wrong)
 
@@ -151,8 +151,6 @@ def test_the_command_times_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asked = [
         "speed",
         "world",
-        "--rival",
-        "none",
         "-r",
         "1",
         "--max-new-tokens",

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-RIVAL = typer.Option(
-    [], "--rival", help="Only these decoders besides ReWEIGH; by default all, `none` for none."
-)
+RIVAL = typer.Option([], "--rival", help="Also time this decoder; repeatable, `all` for every one.")
 ROUNDS = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals.")
 THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
 OUT = typer.Option(

@@ -15,7 +15,7 @@ import numpy as np
 from reweigh.errors import CalibrationError, require_known
 from reweigh.method.matching import mean_edit
 from reweigh.method.readouts import DMRR
-from reweigh.method.references import Match, References, Rule
+from reweigh.method.references import References, Rule
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
@@ -42,14 +42,12 @@ class ReadoutArm:
         readout: Its readout.
         table: Its references and scale.
         factor: beta of the arm in units of the method's.
-        match: How its scale was matched; ``None`` where it is the pooled median.
     """
 
     name: str
     readout: str
     table: ReferenceTable
     factor: float = 1.0
-    match: Match | None = None
 
 
 Observe = Callable[..., Observations]
@@ -83,7 +81,7 @@ def readout_arm(
             raise CalibrationError(f"the mean edit of {name} is {own}, so no beta gives it that of DMRR")
         factor = target / own
     about = {**table.made_with, "readout": readout}
-    return ReadoutArm(name, readout, ReferenceTable.build(table.layer, found, about), factor, found.match)
+    return ReadoutArm(name, readout, ReferenceTable.build(table.layer, found, about), factor)
 
 
 def references_of(table: ReferenceTable) -> References:

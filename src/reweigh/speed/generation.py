@@ -97,11 +97,11 @@ def rivals() -> list[str]:
 
 
 def find_rivals(names: Sequence[str]) -> list[str]:
-    """Find rivals by name: all if none is named, none for "none" alone."""
-    if list(names) == ["none"]:
-        return []
+    """Find rivals by name; "all" alone stands for every one."""
+    if list(names) == ["all"]:
+        return rivals()
     require_known("rival", names, rivals())
-    return list(names) or rivals()
+    return list(names)
 
 
 def generation_figures(
