@@ -105,7 +105,7 @@ def _version(value: bool) -> None:
 
 
 def _switch(turn: Callable[[bool], None]) -> Callable[[typer.Context, bool], None]:
-    """A callback for an option before or after the command; its absence after a command undoes nothing."""
+    """Make the callback of a flag that may stand before or after the command; leaving it out after undoes nothing."""
 
     def apply(context: typer.Context, value: bool) -> None:
         if value or context.parent is None:

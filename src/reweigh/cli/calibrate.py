@@ -153,7 +153,7 @@ def _require(images: str, out: Path) -> None:
 
 
 def _vllm_arguments(loading: common.Loading, options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of vLLM's ``LLM``."""
+    """Return the arguments of vLLM's ``LLM``."""
     found = loading.arguments
     if found.pop("device") is not None:
         raise InputError("device cannot be chosen with vLLM, which uses the one it was built for")

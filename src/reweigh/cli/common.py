@@ -69,17 +69,17 @@ class Loading:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The options given."""
+        """Return the options given."""
         return typed_options(self.model_option, self.KINDS, "model option")
 
     @property
     def template(self) -> str | None:
-        """The prompt template."""
+        """Return the prompt template."""
         return self.chosen.get("template")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of ``families.load``, defaults included."""
+        """Return the arguments of ``families.load``, defaults included."""
         defaults = {"dtype": "auto", "device": None, "revision": None, "trust_remote_code": False}
         return defaults | {name: one for name, one in self.chosen.items() if name != "template"}
 
@@ -132,7 +132,7 @@ class Point:
             check_beta(self.beta)
 
     def of(self, name: str) -> str:
-        """The table for the model of that name."""
+        """Return the table for the model of that name."""
         return table_of(name, self.table, self.layer)
 
     def options(self, name: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Point:
         return {"table": self.of(name), "layer": self.layer, "beta": self.beta}
 
     def given(self) -> list[str]:
-        """The options of this group that were given, by flag."""
+        """Return the flags of this group that were given."""
         return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
 
     def attach(self, name: str, loading: Loading) -> Any:
@@ -156,14 +156,14 @@ class Point:
 
 
 def world_path() -> Path:
-    """The embedded checkpoint's folder."""
+    """Return the embedded checkpoint's folder."""
     from reweigh.world import path
 
     return Path(path())
 
 
 def table_of(name: str, table: str | None, layer: int | None = None) -> str:
-    """The table of a command, checked for the layer before a model is loaded; the embedded model brings its own."""
+    """Return a command's table once it is known to have the layer; the embedded model brings its own."""
     if table is None and name == WORLD:
         from reweigh.world import table_path
 
@@ -265,7 +265,7 @@ def be_json(json: bool) -> None:
 
 
 def wants_json() -> bool:
-    """Whether --json was given."""
+    """Return whether --json was given."""
     return _json
 
 
@@ -283,7 +283,7 @@ def show(value: Any, text: Callable[[], None]) -> None:
 
 
 def same(model: str, **options: str | None) -> str:
-    """The model and those options that were given, for a command to run next."""
+    """Join the model and the options that were given, for the command to run next."""
     return " ".join([model, *(f"--{name} {value}" for name, value in options.items() if value is not None)])
 
 
@@ -296,7 +296,7 @@ def finish(*written: Path | str, then: str | None = None) -> None:
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A rich console that wraps to the terminal; in a pipe it has no colours and does not truncate."""
+    """Make a rich console that wraps to the terminal; in a pipe it has no colours and does not truncate."""
     import os
 
     from rich.console import Console

@@ -199,7 +199,7 @@ def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
 
 
 def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out: Path) -> Task:
-    """The records of a benchmark that are kept for choices, whatever is selected for the evaluation."""
+    """Open the records that a benchmark keeps for tuning, whatever is selected for the evaluation."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.tune.search import FIGURES
 

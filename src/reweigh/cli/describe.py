@@ -110,7 +110,7 @@ def describe(
 
 
 def _sampling(temperature: float | None) -> dict[str, Any]:
-    """Arguments of ``Session.describe`` for a temperature, if one is given."""
+    """Return the arguments of ``Session.describe`` for a temperature, if one is given."""
     if temperature is None:
         return {}
     if temperature == 0:

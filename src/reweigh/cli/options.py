@@ -66,7 +66,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _spelled_out(group: Any) -> list[Parameter]:
-    """One parameter for each option; ``PANEL`` names their panel in the help."""
+    """Return one parameter for each option; ``PANEL`` names their panel in the help."""
     hints, found = get_type_hints(group), []
     for field in fields(group):
         option: Any = copy(field.default)
@@ -78,7 +78,7 @@ def _spelled_out(group: Any) -> list[Parameter]:
 
 
 def benchmark_of(model: str, benchmark: str | None) -> str:
-    """The benchmark to use; only the embedded model can be judged on drawn scenes."""
+    """Return the benchmark to use; only the embedded model can be judged on drawn scenes."""
     if benchmark is not None:
         return benchmark
     if model == common.WORLD:
@@ -150,7 +150,7 @@ class BenchmarkOptions:
         loading: common.Loading,
         loaded: tuple[Any, Any] | None = None,
     ) -> Runs:
-        """How runs of a model are answered and recorded; a model on a cluster is described by its workers."""
+        """Return how runs of a model are answered and recorded; on a cluster, its workers describe the model."""
         from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
@@ -188,7 +188,7 @@ class JudgeOptions:
     )
 
     def settings(self) -> JudgeSettings:
-        """The settings of the judge."""
+        """Return the settings of the judge."""
         from reweigh.benchmarks.judge.kinds import JudgeSettings
 
         given = typed_options(self.judge_option, self.KINDS, "judge option")
@@ -209,7 +209,7 @@ class RayOptions:
     )
 
     def cluster(self) -> Any:
-        """The cluster that was asked for."""
+        """Return the cluster that was asked for."""
         from reweigh.cli.plugin import loaded_plugins
         from reweigh.cluster import Cluster
 
@@ -224,7 +224,7 @@ class RayOptions:
 
 
 def loading_arguments(model: str, loading: common.Loading) -> dict[str, Any]:
-    """Arguments with which an actor loads a model: found from any folder, and called as it is called here."""
+    """Return the arguments with which an actor loads a model: found from any folder, under the name it has here."""
     if model == common.WORLD:
         return {"name": str(common.world_path()), "load": loading.arguments, "called": "reweigh world"}
     folder = Path(model)
@@ -235,7 +235,7 @@ def loading_arguments(model: str, loading: common.Loading) -> dict[str, Any]:
 def decoder_options(
     decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool
 ) -> dict[str, Any]:
-    """The decoder's options, checked; table, layer and beta go to a decoder with a table, the others do without."""
+    """Return the decoder's options, checked; table, layer and beta are passed only to a decoder that needs a table."""
     from reweigh.rivals import DECODERS, check_options
 
     entry, options = DECODERS[decoder], parse_options(texts)

@@ -15,7 +15,7 @@ _loaded: dict[Path, str] = {}
 
 
 def loaded_plugins() -> list[Path]:
-    """The files loaded in this process."""
+    """Return the files loaded in this process."""
     return list(_loaded)
 
 

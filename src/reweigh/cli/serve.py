@@ -55,7 +55,7 @@ def read_settings(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _checked(name: str, annotation: Any, value: Any) -> Any:
-    """A setting as its option takes it; one of another type is refused, which the command line would read from text."""
+    """Return a setting as its option takes it; refuse another type, which the command line would parse from text."""
     several = get_origin(annotation) is list
     values = value if several and isinstance(value, list) else [value]
     kind = next((one for one in (annotation, *get_args(annotation)) if one in WORDS), str)
@@ -164,7 +164,7 @@ def _load(
     cache: Path | None,
     force: bool,
 ) -> Any:
-    """The model as it will be served."""
+    """Load the model as it will be served."""
     from reweigh.runtime.memory import EvidenceCache
     from reweigh.serve.served import Served
 

@@ -64,17 +64,17 @@ def signals() -> Iterator[None]:
 
 
 def exit_code() -> int:
-    """The exit code of a command that was stopped."""
+    """Return the exit code of a command that was stopped."""
     return 128 + (_stopped[0] if _stopped else signal.SIGINT)
 
 
 def was_stopped() -> bool:
-    """Whether a signal came."""
+    """Return whether a signal came."""
     return bool(_stopped)
 
 
 def tell() -> None:
-    """Say that the command was stopped, once."""
+    """Print once that the command was stopped."""
     if _told:
         return
     _told.append(True)

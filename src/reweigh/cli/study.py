@@ -21,7 +21,7 @@ ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(BenchmarkOptions):
-    """Those of a benchmark; by default as many images are answered at once as in calibration."""
+    """Options of a benchmark; the batch size defaults to that of the calibration."""
 
     batch_size: int = typer.Option(
         0, min=0, help="Images to answer at once; 0 means as many as in calibration."

@@ -30,7 +30,7 @@ TRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions:
-    """The verifier of mentions if there are no labels; a group of options."""
+    """Who verifies mentions if there are no labels; a group of options."""
 
     PANEL: ClassVar[str] = "Tuning without labels (experimental)"
 
@@ -44,7 +44,7 @@ class VerifierOptions:
     )
 
     def served(self, out: Path) -> ServedVerifier | None:
-        """The verifier behind a URL, if one is given; it is probed at once unless verdicts are stored already."""
+        """Open the verifier behind a URL, if one is given; probe it first unless verdicts are stored already."""
         from reweigh.benchmarks.judge.kinds import SystemOne
         from reweigh.experiments.tune.verdicts import VERDICTS
         from reweigh.experiments.tune.verifier import ServedVerifier
@@ -63,7 +63,7 @@ class VerifierOptions:
         return ServedVerifier(server())
 
     def load(self, loading: common.Loading) -> ModelVerifier | None:
-        """The verifier loaded here, if it is not the model being tuned."""
+        """Load the verifier, if it is not the model being tuned."""
         from reweigh.experiments.tune.verifier import ModelVerifier
 
         if self.verifier is None:
@@ -156,7 +156,7 @@ def _show(report: TuningReport) -> None:
 def _task(
     model: str, benchmark: str | None, pictures: Path | None, selection: BenchmarkOptions, out: Path
 ) -> Task:
-    """The records of the search: those of a folder of pictures if one is given, else a benchmark's for tuning."""
+    """Open the records of the search: a folder of pictures if one is given, else a benchmark's for tuning."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.tune.search import FIGURES
 

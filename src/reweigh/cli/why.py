@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def choose_step(step: int | None, changed: list[int], count: int) -> int:
-    """The step to show: the requested one, otherwise the first whose winner changed."""
+    """Return the step to show: the requested one, otherwise the first whose winner changed."""
     if step is None:
         return changed[0] if changed else 0
     if not 0 <= step < count:
