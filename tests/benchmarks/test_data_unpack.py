@@ -32,6 +32,14 @@ def test_content_comes_out_as_it_went_in(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["a.txt", "c", "folder"]
 
 
+def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", FILES)
+    with pytest.raises(UnpackError, match="images"):
+        unpack(archive, tmp_path / "out", holds=["a.txt", "images"])
+    assert list((tmp_path / "out").iterdir()) == []
+    assert unpack(archive, tmp_path / "out", holds=["a.txt", "folder"])
+
+
 def test_an_existing_folder_is_filled_up(tmp_path: Path) -> None:
     (tmp_path / "out" / "folder").mkdir(parents=True)
     (tmp_path / "out" / "folder" / "mine").write_text("stays")

@@ -149,7 +149,7 @@ def _accept(file: File, folder: Path, origin: str, sha256: str) -> Receipt:
         "checked_against": checked,
     }
     if file.unpack:
-        entry["holds"] = unpack(target, folder)
+        entry["holds"] = unpack(target, folder, holds=file.holds)
         target.unlink()
     return entry
 

@@ -8,7 +8,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from reweigh.errors import ReweighError
@@ -38,16 +38,26 @@ class UnpackError(ReweighError):
 
 
 def unpack(
-    archive: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES
+    archive: Path,
+    folder: Path,
+    *,
+    holds: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
 ) -> dict[str, int]:
     """Unpack a zip file into a folder and return the size of every file by its relative path.
 
-    Everything is first written to a scratch folder inside, so that a refused or broken archive leaves nothing.
+    An archive without the files and folders of ``holds`` is refused. Everything is first written to a scratch folder
+    inside, so that a refused or broken archive leaves nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
     try:
         sizes = _write_all(archive, scratch, max_bytes, max_files)
+        if missing := [name for name in holds if not (scratch / name).exists()]:
+            raise UnpackError(
+                f"{archive} does not contain {missing[0]}", hint="check that it is the right file"
+            )
         for name in sizes:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
