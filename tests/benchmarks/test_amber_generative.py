@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from reweigh.benchmarks.amber.generative import (
     choose_similarity,
     read_pairs,
 )
-from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
+from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response, check_questions
 from reweigh.benchmarks.language.toolkit import Language
 from reweigh.errors import InputError
 
@@ -291,6 +292,21 @@ def test_naming_every_true_object_cannot_cover_all(shared_data: Path) -> None:
         covered += len(judge.covered)
         total += len(row["truth"])
     assert round(100 * covered / total, 1) == 93.3
+
+
+def test_an_answer_to_another_image_is_refused(shared_data: Path, backend: Language) -> None:
+    benchmark = AMBERGenerative(shared_data / "amber", similarity="exact", backend=backend)
+    said = Response(1, "a dog", questions=("What is this?",), image="images/AMBER_1.jpg")
+    check_questions([said], benchmark.asked)
+    with pytest.raises(InputError, match=r"AMBER_2\.jpg"):
+        check_questions([replace(said, image="AMBER_2.jpg")], benchmark.asked)
+
+
+def test_a_query_file_without_images_is_named(tmp_path: Path, backend: Language) -> None:
+    (tmp_path / "annotations.json").write_text('[{"id": 1, "type": "generative", "truth": [], "hallu": []}]')
+    (tmp_path / "query_generative.json").write_text('[{"id": 1, "query": "Describe this image."}]')
+    with pytest.raises(InputError, match=r"query_generative\.json"):
+        AMBERGenerative(tmp_path, backend=backend).records()
 
 
 def test_whole_path_on_real_data(shared_data: Path, backend: Language) -> None:

@@ -93,7 +93,7 @@ class Judged(Benchmark):
 
     def asked(self, identity: Id) -> Asked:
         found = self.questions.get(identity)
-        return Asked() if found is None else Asked(found.text)
+        return Asked() if found is None else Asked(found.text, found.image)
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
+from reweigh.benchmarks.base import Id, Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.store import Dataset
@@ -90,11 +90,6 @@ class _MMHal(Judged):
             questions = () if question is None else (question,)
             answers.append(Response(index, row["model_answer"], questions, image))
         return answers
-
-    def asked(self, identity: Id) -> Asked:
-        """Return the question of an id and its picture: the same question may be asked of several."""
-        found = self.questions.get(identity)
-        return Asked() if found is None else Asked(found.text, found.image)
 
     def _read_prompt(self, path: Path) -> str:
         template = super()._read_prompt(path)

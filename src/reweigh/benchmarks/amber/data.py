@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary
+from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response, Summary
 from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.store import Dataset, find_files, require_file
 from reweigh.errors import InputError
@@ -127,14 +127,15 @@ class Half(Benchmark):
         return self._annotations[self.half]
 
     @cached_property
-    def _queries(self) -> dict[int, Mapping[str, Any]]:
+    def _queries(self) -> dict[int, dict[str, str]]:
         """The queries of both halves by id, from the files that exist."""
-        rows: dict[int, Mapping[str, Any]] = {}
+        rows: dict[int, dict[str, str]] = {}
         for path in find_files(self.data_dir, "query_*.json"):
             try:
-                rows.update({row["id"]: row for row in read_json(path)})
+                for row in read_json(path):
+                    rows[row["id"]] = {"image": str(row["image"]), "query": str(row["query"])}
             except (KeyError, TypeError) as error:
-                raise InputError(f"{path} is not an AMBER query file: {error} is missing") from error
+                raise InputError(f"{path} is not an AMBER query file ({error!r})") from error
         return rows
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
@@ -145,10 +146,10 @@ class Half(Benchmark):
                 f"records, the first is id {missing[0]}",
                 hint=f"fetch query_{self.half}.json with `reweigh data amber`",
             )
-        rows = [self._queries[identity] for identity in sorted(self._rows)[:limit]]
+        rows = {identity: self._queries[identity] for identity in sorted(self._rows)[:limit]}
         return [
-            Record(id=row["id"], image=row["image"], prompt=row["query"], max_new_tokens=self.max_new_tokens)
-            for row in rows
+            Record(id=key, image=row["image"], prompt=row["query"], max_new_tokens=self.max_new_tokens)
+            for key, row in rows.items()
         ]
 
     def score(
@@ -157,6 +158,13 @@ class Half(Benchmark):
         others = {} if not self.mixed else self._annotations[_OTHER[self.half]]
         mine = [response for response in responses if response.id not in others]
         return super().score(mine, ids=ids)
+
+    def asked(self, identity: Id) -> Asked:
+        """Return the image of an id and, for a yes/no question, its text; a description may have any prompt."""
+        row = self._queries.get(identity) if isinstance(identity, int) else None
+        if row is None:
+            return Asked()
+        return Asked(row["query"] if self.yes_no else None, row["image"])
 
     def known_ids(self) -> Collection[Id]:
         return self._rows.keys()

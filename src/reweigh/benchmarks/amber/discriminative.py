@@ -18,7 +18,7 @@ import numpy as np
 
 from reweigh.benchmarks.amber import generative
 from reweigh.benchmarks.amber.data import DISCRIMINATIVE, Half
-from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
+from reweigh.benchmarks.base import Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
@@ -134,10 +134,6 @@ class AMBERDiscriminative(Half):
         super().__post_init__()
         if self.parser not in PARSERS:
             raise InputError(f"{self.parser!r} is not an AMBER parser", hint=f"use {' or '.join(PARSERS)}")
-
-    def asked(self, identity: Id) -> Asked:
-        row = self._queries.get(identity) if isinstance(identity, int) else None
-        return Asked() if row is None else Asked(str(row["query"]))
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the parser and what the bootstrap draws; count the answers that are neither yes nor no, by both parsers."""
