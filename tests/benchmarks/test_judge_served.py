@@ -132,5 +132,4 @@ def test_a_server_that_was_killed_is_reported_and_its_verdicts_are_kept(data: Pa
         judge.rate(QUESTION)
     again: Any = settings.open()
     assert [again.rate(question) for question in asked] == first
-    assert (again.found, again.asked) == (3, 0)
     again.close()
