@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import read_json, sha256_file
 from reweigh.files.outputs import claim, write_sealed_output
-from reweigh.files.seals import altered, read_sealed, read_sealed_rows, require_own_rows
+from reweigh.files.seals import read_sealed, read_sealed_rows, require_own_rows
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.page import Page
@@ -250,8 +249,8 @@ def read_frame(out: Path) -> Frame:
     return Frame.from_json(read_sealed(out / FRAME))
 
 
-STUDY, STUDY_TABLE = "study.json", "table.json"
-"""The sealed page of a finished study, and the file with its frame."""
+STUDY = "study.json"
+"""The sealed page of a finished study."""
 
 
 def read(folder: str | Path) -> Frame:
@@ -279,8 +278,6 @@ def read(folder: str | Path) -> Frame:
         keys = {"benchmark": run.benchmark, "arm": arm}
         rows = (Row({**keys, "figure": name, AGAINST: None}, one) for name, one in run.metrics.items())
         return Frame(rows, run.results["config"])
-    if (folder / STUDY).is_file():
-        return _read_study(folder)
     if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
         raise InputError(
             f"{folder} has several studies, each with other keys",
@@ -291,11 +288,3 @@ def read(folder: str | Path) -> Frame:
         hint="give the folder of a scored run or an experiment; one of an earlier version has to be run again, its "
         "answers are kept",
     )
-
-
-def _read_study(folder: Path) -> Frame:
-    page = read_sealed(folder / STUDY)
-    path = folder / STUDY_TABLE
-    if not path.is_file() or sha256_file(path) != page.get("files", {}).get(STUDY_TABLE):
-        raise altered(path)
-    return Frame.from_json(read_json(path))
