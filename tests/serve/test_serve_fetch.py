@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
+import shutil
+import ssl
+import subprocess
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from local_server import LocalServer, QuietHandler
 
 from reweigh.errors import InputError
 from reweigh.serve.fetch import Fetcher, is_public_address
@@ -25,7 +27,7 @@ ENDS = queue.SimpleQueue()
 def site():
     """A site on this machine; the address it is called by is up to the test."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self):
             self.close_connection = True
             if self.path.startswith("/to?"):
@@ -64,17 +66,8 @@ def site():
             else:
                 self.send_error(404)
 
-        def log_message(self, *_args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with LocalServer(Handler) as server:
+        yield server.address.rpartition(":")[2]
 
 
 def fetcher(pattern=r"http://(public|other|inside)\.example:\d+/.*", **options):
@@ -182,6 +175,32 @@ def test_dripping_bytes_do_not_outlast_the_deadline(site, path):
     hasty, _ = fetcher(seconds=0.5)
     assert refused(hasty, f"http://public.example:{site}{path}").code == "image_not_fetched"
     assert ENDS.get(timeout=120) == "left by its client"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_certificate_must_be_that_of_the_name(tmp_path):
+    """The connection goes to an address that was checked; the certificate is held against the name all the same."""
+    key, made = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    command += f" -addext subjectAltName=DNS:public.example -keyout {key} -out {made}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+
+    class Handler(QuietHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.headers["Host"].encode())
+
+    with LocalServer(Handler, context) as server:
+        port = server.address.rpartition(":")[2]
+        trusting, _ = fetcher(r"https://\w+\.example:\d+/")
+        assert refused(trusting, f"https://public.example:{port}/").code == "image_not_fetched"
+        trusting._certificates.load_verify_locations(made)
+        host = f"public.example:{port}"
+        assert fetch(trusting, f"https://{host}/") == host.encode()
+        assert refused(trusting, f"https://other.example:{port}/").code == "image_not_fetched"
 
 
 @pytest.mark.parametrize(
