@@ -10,8 +10,8 @@ import subprocess
 import time
 
 import pytest
-from local_server import LocalServer, QuietHandler
 
+from local_server import LocalServer, QuietHandler
 from reweigh.errors import InputError
 from reweigh.serve.fetch import Fetcher, is_public_address
 from reweigh.serve.problem import Problem

@@ -6,8 +6,8 @@ The last logits processor picks and sends each row's token; a stopping criterion
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -63,16 +63,16 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     tokenizer = tokenizer_of(session.processor)
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
     writer = Writer(rows, session, tokenizer)
-    if not isinstance(session, ReweighSession):
+    opening: AbstractContextManager[Any]
+    if isinstance(session, ReweighSession):
+        opening = _open(session, rows, recall, metrics, writer)
+    else:
+        opening = session.request()
         writer.support = [_support(row, recall) for row in rows]
     if not streams(session):
         _decode_whole(rows[0], inputs, writer)
         return
-    with ExitStack() as opened, torch.no_grad():
-        if isinstance(session, ReweighSession):
-            writer.request = _open(session, rows, recall, metrics, writer, opened)
-        else:
-            opened.enter_context(session.request())
+    with opening, torch.no_grad():
         session.model.generate(
             **inputs,
             **GREEDY,
@@ -91,14 +91,10 @@ def _support(row: Row, recall: Recall) -> Support | None:
     return Support(found[0], session)
 
 
+@contextmanager
 def _open(
-    session: ReweighSession,
-    rows: Sequence[Row],
-    recall: Recall,
-    metrics: Metrics,
-    writer: Writer,
-    opened: ExitStack,
-) -> ReweighRequest:
+    session: ReweighSession, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
+) -> Iterator[None]:
     """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
     reader = session.decoder.deployed.reader
     keys = [row.prepared.key or "" for row in rows]
@@ -106,19 +102,16 @@ def _open(
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
     observer = writer if any(betas) else None
-    request = opened.enter_context(
-        session.request(beta=betas, evidence=known, trace=trace, observer=observer)
-    )
-    missing = [bool(key) and one is None for key, one in zip(keys, known, strict=True)]
-    metrics.evidence.labels("measured").inc(sum(missing))
-    metrics.evidence.labels("recalled").inc(sum(one is not None for one in known))
-
-    def keep() -> None:
-        if request.rows:
-            recall.keep(keys, known, request.evidence, reader)
-
-    opened.callback(keep)
-    return request
+    with session.request(beta=betas, evidence=known, trace=trace, observer=observer) as request:
+        writer.request = request
+        missing = sum(bool(key) and one is None for key, one in zip(keys, known, strict=True))
+        metrics.evidence.labels("measured").inc(missing)
+        metrics.evidence.labels("recalled").inc(sum(one is not None for one in known))
+        try:
+            yield
+        finally:
+            if request.rows:
+                recall.keep(keys, known, request.evidence, reader)
 
 
 def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:

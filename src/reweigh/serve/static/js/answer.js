@@ -5,7 +5,7 @@ import { cut, judge, reach, speaker } from "./words.js";
 
 export class Answer {
   /**
-   * `root` holds the words, `name` is said to screen readers, and `look(answer, place, how)` is called when a word is
+   * `root` holds the words, `name` is for screen readers, and `look(answer, place, how)` is called when a word is
    * pointed at ("hover"), reached ("focus"), left ("leave") or chosen ("pick").
    */
   constructor(root, { name, look }) {
@@ -102,7 +102,7 @@ export class Answer {
     if (place < 0) return;
     if (how === "leave" && this.buttons[place].contains(event.relatedTarget)) return;
     if ((how === "hover" || how === "leave") && event.pointerType === "touch") return;
-    // a finger or the mouse gives the focus too, and chooses right after
+    // a finger or the mouse also moves the focus, and picks the word right after
     if (how === "focus" && !event.target.matches(":focus-visible")) return;
     if (how === "focus") this.buttons.forEach((button, other) => (button.tabIndex = other === place ? 0 : -1));
     this.look(this, place, how);

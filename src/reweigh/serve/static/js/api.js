@@ -63,7 +63,7 @@ async function call(path, options) {
 }
 
 /**
- * Write answers anew. `sides` says which: "both" or "right" alone. The base model and ReWEIGH are two choices of one
+ * Write the answers again: `sides` is "both" or "right". The base model and ReWEIGH are two choices of one
  * request, decoded together; a rival is asked on its own. `first()` is called with the first word that arrives.
  */
 export async function decode({ model, messages, beside, beta, layer, available, sides }, { left, right }, signal, first) {
@@ -78,7 +78,7 @@ export async function decode({ model, messages, beside, beta, layer, available, 
     runs.push([{ ...common, reweigh: { ...edited, beta } }, [right]]);
   }
   const ends = await Promise.allSettled(runs.map(([body, answers]) => write(body, answers, signal, first)));
-  const failed = ends.find(({ status }) => status === "rejected"); // the other side was finished all the same
+  const failed = ends.find(({ status }) => status === "rejected"); // the other side has still finished
   if (failed) throw failed.reason;
 }
 
@@ -95,7 +95,7 @@ async function write(body, answers, signal, first) {
       }
     }
   } catch (error) {
-    if (!begun && error.name !== "AbortError") clear(); // the old words are no answer to this
+    if (!begun && error.name !== "AbortError") clear(); // the old words do not answer this question
     throw error;
   }
 }

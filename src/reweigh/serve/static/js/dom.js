@@ -23,10 +23,10 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** Text that is read aloud and not seen. */
+/** Text for screen readers only. */
 export const aloud = (text) => el("span", { class: "hidden" }, text);
 
-/** Show some words in an element, or hide it where there are none. */
+/** Show a text in an element, or hide the element if there is none. */
 export function say(node, text) {
   node.textContent = text ?? "";
   node.hidden = !text;

@@ -20,13 +20,13 @@ export class Heat {
     byId("heat-clear").addEventListener("click", () => this.clear());
   }
 
-  /** Forget all that was asked: the pictures or the question are others. */
+  /** Forget all maps: the pictures or the question have changed. */
   forget() {
     this.kept.clear();
     this.clear();
   }
 
-  /** Take the paint off. */
+  /** Remove the map. */
   clear() {
     this.told = null;
     this.wanted = null;
@@ -36,7 +36,7 @@ export class Heat {
     this.cleared?.();
   }
 
-  /** Paint a token's evidence; `layer` is the one to begin with. */
+  /** Paint a token's evidence; `layer` is shown first. */
   async show(token, text, layer) {
     this.wanted = token;
     try {
@@ -54,7 +54,7 @@ export class Heat {
     this.#draw(true);
   }
 
-  /** Read another layer, where there is one. */
+  /** Show another layer, if there is one. */
   turn(layer) {
     if (!this.told?.layers.some((one) => one.layer === layer)) return;
     this.layer = layer;
@@ -173,7 +173,7 @@ function colour(share) {
   return first.map((one, channel) => Math.round(one + between * (last[channel] - one)));
 }
 
-/** The picture's part that a grid covers: [left, top, width, height] in pixels. */
+/** The part of the picture that a grid covers: [left, top, width, height] in pixels. */
 function covered(covers, width, height) {
   if (covers !== "centre") return [0, 0, width, height];
   const side = Math.min(width, height);
@@ -197,13 +197,13 @@ function paint(canvas, grids, { width, height, smooth, strength = 1 }) {
     context.rect(left, top, wide, tall);
     context.clip();
     const cell = [wide / grid.cols, tall / grid.rows];
-    // a cell more on each side, so that the smooth picture has its centres where the patches have theirs
+    // one cell more on each side, so that smoothed colours are centred on their patches
     context.drawImage(small(grid), left - cell[0], top - cell[1], wide + 2 * cell[0], tall + 2 * cell[1]);
     context.restore();
   }
 }
 
-/** One pixel for each cell, and the edge's cells once more around them. */
+/** One pixel for each cell, with the border cells repeated around them. */
 function small(grid) {
   const canvas = document.createElement("canvas");
   canvas.width = grid.cols + 2;

@@ -1,9 +1,9 @@
-// Keeping what is seen: as a link, the trace as a file, a picture with its map.
+// Save what is shown: as a link, the trace as a file, a picture with its map.
 
 import { el } from "./dom.js";
 import { composite } from "./heat.js";
 
-/** Pictures up to this many characters travel in the link; a longer address is cut by some programs. */
+/** Pictures up to this many characters go into the link; some programs cut longer addresses. */
 export const LONGEST = 30000;
 
 const NUMBERS = ["scene", "beta", "layer", "step"];
@@ -17,7 +17,7 @@ export function write(state) {
   return `#${new URLSearchParams(listed)}`;
 }
 
-/** The state of an address; what is missing or no number is null. */
+/** The state in an address; a field that is missing or not a number is null. */
 export function read(hash) {
   const found = new URLSearchParams(hash.replace(/^#/, ""));
   const state = {};

@@ -186,7 +186,7 @@ async function ask(sides) {
   }
 }
 
-/** Have all layers measured and kept before the first answer, so that sliders need no second look at the picture. */
+/** Measure all layers before the first answer, so that moving a slider needs no new measurement. */
 async function measure(signal) {
   const key = JSON.stringify(messages());
   if (measured === key) return;
@@ -325,7 +325,7 @@ async function share() {
   }
 }
 
-/** Set the page as a link says, and write what it shows; the embedded model begins with a scene. */
+/** Set the page up as a link says, and decode; the embedded model starts with a scene. */
 async function restore(wanted) {
   const { reweigh } = facts;
   byId("question").value = wanted.question ?? facts.prompt;

@@ -6,11 +6,11 @@ import { byId, el, say } from "./dom.js";
 const KNOWN = /^data:image\/[a-z.+-]+;base64,[A-Za-z0-9+/=]+$/;
 
 export class Pictures {
-  /** `changed()` is called when other pictures are shown, `refused(message)` when a file cannot be. */
+  /** `changed()` is called when the pictures change, `refused(message)` when a file cannot be shown. */
   constructor({ limits, scenes, changed, refused }) {
     this.list = [];
     this.scene = null;
-    this.scenes = scenes; // null where the model has none
+    this.scenes = scenes; // null if the model has none
     this.limits = limits;
     this.changed = changed;
     this.refused = refused;
@@ -43,13 +43,13 @@ export class Pictures {
     return Boolean(side) && this.list.some(({ image }) => image.naturalWidth !== side || image.naturalHeight !== side);
   }
 
-  /** After the first scene the one on which the method is wrong, then all by their numbers. */
+  /** After the first scene, show the one on which the method is wrong, then all in order. */
   #next() {
     if (this.scene === this.scenes.first) return this.scenes.wrong;
     return this.scene === null || this.scene === this.scenes.wrong ? 0 : this.scene + 1;
   }
 
-  /** Show a picture that a link holds; anything but a picture is refused. */
+  /** Show a picture from a link; refuse anything else. */
   async showUrl(url) {
     if (!KNOWN.test(url)) return this.refused("the link holds no picture that can be shown");
     return this.#show([{ url, name: "Picture from the link" }], null);

@@ -11,7 +11,7 @@ export class StepPanel {
     this.clear();
   }
 
-  /** Back to how the page begins. */
+  /** Reset the panel. */
   clear() {
     this.shown = null;
     byId("step").classList.remove("opened");
@@ -177,7 +177,7 @@ function badges(one, token) {
   return found.map((text) => el("span", { class: "badge" }, text));
 }
 
-/** Round numbers that hold all values. */
+/** An axis of round numbers that covers all values. */
 function scale(values) {
   const low = Math.min(...values);
   const high = Math.max(...values);
