@@ -2,8 +2,8 @@
 
 y = (1 + alpha) a+ - alpha a-, where block l of the two passes sees h + lam v_l and h - lam v_l.
 
-Re-implemented from the paper's description: no official program was found. Both passes are steered at every position, in
-prefill too. The vectors v_l come from labelled images (``reweigh compare`` makes them).
+Written from the paper: no official program was found. Both passes are steered at every position, prompt included. The
+vectors v_l come from labelled images (``reweigh compare`` makes them).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.edits import StreamEditor, where_rows
+from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.runtime.decoder import Pass, in_range
 
@@ -33,7 +33,7 @@ class ASD(StreamEditor, Contrast):
         lam: Strength of the steering; 0 is the base model.
         alpha: Weight of the contrast; 0 steers the main pass and needs no branch.
         layers: Blocks to steer; by default all that the vectors have.
-        force: Use vectors although they seem to belong to another model.
+        force: Accept vectors of what seems to be another model.
     """
 
     title = "ASD (re-implemented)"
@@ -66,7 +66,7 @@ class ASD(StreamEditor, Contrast):
         self.state_layers = self.steered if lam else ()
 
     def record(self) -> dict[str, Any]:
-        """What was open in the authors' text, and which vectors were used."""
+        """Record what the paper leaves open, and which vectors were used."""
         shown = {"lam": self.lam, "alpha": self.alpha, "positions": "all"}
         shown |= {"layers": list(self.steered), "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
@@ -81,11 +81,7 @@ class ASD(StreamEditor, Contrast):
         with forward.edited_beside():
             return super().reference(forward)
 
-    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
-        """Shift the rows that have an image, by the sign of the pass."""
-        if not forward.has_image:
-            return None
+    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor:
+        """Add lam v_l, or subtract it in the branch."""
         sign: float = forward.scratch
-        vector = (sign * self.lam * self._vectors[layer]).to(states.device, states.dtype)
-        rows = forward.sequences(states.shape[0])
-        return where_rows((bool(row.positions) for row in rows), states + vector, states)
+        return states + (sign * self.lam * self._vectors[layer]).to(states.device, states.dtype)

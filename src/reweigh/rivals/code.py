@@ -2,11 +2,11 @@
 
 y = (2 - D) a - (1 - D) r on the tokens with p >= D max p, where D is the bounded divergence of the two passes.
 
-D = ½ sum_v (p + q) log2(1 + |p - q|^power) lies in [0, 1]; p and q are the distributions of a and r. The model writes the
-description in a generation of its own, once per picture.
+D = ½ sum_v (p + q) log2(1 + |p - q|^power) lies in [0, 1]; p and q are the distributions of a and r. The model writes one
+description of each picture, in a generation of its own.
 
-The branch is a text-only prompt. As in the official program the description is tokenised with special tokens, so that a
-BOS may stand inside the prompt. It takes one image per prompt.
+The branch is a text-only prompt. As in the official program, the description is tokenised with special tokens, so a BOS
+may stand inside the prompt; and a prompt has one image.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ QUESTION = (
 )
 """The question of the paper."""
 KEPT = 2**22
-"""Bytes of descriptions that are cached, the most recently used ones."""
+"""Bytes of descriptions that are cached."""
 
 
 def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
-    """y = (2 - D) main - (1 - D) reference on the tokens with p >= D max p, row by row.
+    """Return (2 - D) main - (1 - D) reference on the tokens with p >= D max p, row by row.
 
-    Equal rows are left as they are; rows without a common token keep only the best one.
+    Equal rows stay as they are; rows without a common token keep only the best one.
     """
     p, q = main.softmax(-1), reference.softmax(-1)
     apart = ((p + q) * ((p - q).abs() ** power + 1).log2()).sum(dim=-1, keepdim=True) / 2
@@ -90,7 +90,7 @@ class CODE(Contrast):
         return super().request(outer, **options)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The prompt with a description where the image was; all else of it stays, the image's tags too."""
+        """Replace the image's columns in the prompt by a description; the image's tags stay."""
         if any(row.images > 1 for row in forward.prompts):
             raise UnsupportedError(
                 "a prompt shows several images, and one description stands for one image",
@@ -120,7 +120,7 @@ class CODE(Contrast):
 
 
 class Describer:
-    """Writes and caches the model's own description of each picture, without disturbing the sequence under way.
+    """Writes and caches the model's own description of each picture, without disturbing the running generation.
 
     Args:
         length: Most tokens of a description.
@@ -138,7 +138,7 @@ class Describer:
         self._watch, self._kept = Watch(anatomy.model), Memory(KEPT)
 
     def describe(self, forward: Pass) -> list[str]:
-        """A description for each row of the prompt; empty where there is no image."""
+        """Return a description for each row of the prompt; empty where there is no image."""
         if self._watch.changed() is not None:
             self._watch, self._kept = Watch(self.anatomy.model), Memory(KEPT)
         rows = [number for number, row in enumerate(forward.prompts) if row.positions]
@@ -152,7 +152,7 @@ class Describer:
         return [texts.get(row, "") for row in range(len(forward.prompts))]
 
     def _keys(self, inputs: Mapping[str, Any], count: int) -> list[str]:
-        """A key for the picture of each row that has one."""
+        """Return a key for the picture of each row that has one."""
         hashes = []
         for part in picture_parts(self.anatomy, inputs):
             data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
@@ -160,7 +160,7 @@ class Describer:
         return hashes if len(hashes) == count else [f"{'.'.join(hashes)} {row}" for row in range(count)]
 
     def write(self, inputs: Mapping[str, Any]) -> list[str]:
-        """The model's own greedy answers, in a generation that no decoder edits."""
+        """Generate the model's own greedy answers, without any edit."""
         plain = {**GREEDY, "temperature": None, "top_p": None, "top_k": None}
         with self._runner.suspended(), torch.no_grad():
             output = self.anatomy.model.generate(**inputs, **plain, max_new_tokens=self.length)
@@ -168,7 +168,7 @@ class Describer:
         return [answer.text for answer in read_answers(self.processor, output, inputs, ends)]
 
     def inputs(self, given: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-        """The prompt's inputs with the question in place of its text, for the rows that have an image."""
+        """Put the question in place of the prompt's text, for the rows that have an image."""
         places = [place for place, token in enumerate(self._words) if token in self._marks]
         # a prompt without placeholder (Q-Former families) has its image before the text
         start, end = (places[0], places[-1] + 1) if places else (0, 0)
@@ -182,7 +182,7 @@ class Describer:
         return inputs
 
     def _image(self, row: Sequence[int]) -> Sequence[int]:
-        """The image's columns with the tags around them."""
+        """Return the image's columns with the tags around them."""
         image = [place for place, token in enumerate(row) if token in self.anatomy.image_tokens]
         first = image[0] - (image[0] > 0 and row[image[0] - 1] in self._marks)
         last = image[-1] + (image[-1] + 1 < len(row) and row[image[-1] + 1] in self._marks)

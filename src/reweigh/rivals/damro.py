@@ -3,10 +3,10 @@
 y = (1 + alpha) a - alpha r on the tokens with a >= max a + ln beta; the image of branch r is the ``keep`` patches to which
 the tower's class token attends most, the most attended first.
 
-LLaVA-1.5 and LLaVA-NeXT (its overview only) put these patches in the image's place; InstructBLIP's Q-Former reads them.
-As in the official program, attention is read without heads for LLaVA, and where the class token is among the features
-(InstructBLIP) the patch before each chosen one is taken. The official sampler ignores temperature, top-p and repetition
-penalty; here they apply.
+In LLaVA-1.5 and LLaVA-NeXT (overview only) these patches replace the image; InstructBLIP's Q-Former reads them. As in the
+official program, LLaVA's attention is not split into heads, and where the class token is among the features (InstructBLIP)
+the patch before each chosen one is taken. The official sampler ignores temperature, top-p and repetition penalty; here
+they apply.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DAMRO(Contrast):
         self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The prompt with the chosen vectors in the image's place, as embeddings."""
+        """Return the prompt as embeddings, with the chosen vectors in the image's place."""
         images = self._images(forward.inputs)
         image, runs, rows = self.anatomy.image_tokens, 0, []
         for row in rows_of(forward.inputs):
@@ -84,7 +84,7 @@ class DAMRO(Contrast):
 
     @torch.no_grad()
     def _images(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the language model reads of each image, (images, n, d): a vector per patch, then LLaVA-NeXT's newline."""
+        """Return what the language model reads of each image, (images, n, d): chosen patches, and LLaVA-NeXT's newline."""
         picture = pixels(inputs)
         chosen = self.choose(picture[:, 0] if picture.ndim == 5 else picture)  # tiles come after the overview
         if self.has_queries:
@@ -97,7 +97,7 @@ class DAMRO(Contrast):
         return shown
 
     def choose(self, picture: Tensor) -> Tensor:
-        """The features (images, keep, C) of the patches to which the class token attends most, the most attended first."""
+        """Return the features (images, keep, C) of the patches that the class token attends to most, in that order."""
         output = self.tower(picture, output_hidden_states=True, return_dict=True)
         states, blocks = output.hidden_states, self.tower.encoder.layers
         block = blocks[self.layer]
@@ -110,13 +110,13 @@ class DAMRO(Contrast):
             has_class = self.anatomy.config.vision_feature_select_strategy != "default"
             features = states[self.layer][:, 0 if has_class else 1 :]
             shares = class_attention(attention.q_proj(seen), attention.k_proj(seen), 1)
-        # patch numbers index the features as they are, so with a class token among these they are off by one
+        # as in the official program, patch i takes feature i: off by one where the features include the class token
         places = shares.topk(self.keep, dim=1).indices
         return features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # type: ignore[no-any-return]
 
 
 def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
-    """The class token's attention (B, N) to the N patches after it: the mean of ``heads`` softmaxes, in single precision.
+    """Return the class token's attention (B, N) to the N patches after it: the mean of ``heads`` softmaxes, in float32.
 
     Args:
         query: Queries (B, 1 + N, C), not yet split into heads.
@@ -130,7 +130,7 @@ def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
 
 
 def class_token_tower(anatomy: Anatomy) -> Any:
-    """The vision tower, if it has a class token and makes one image token of each patch."""
+    """Return the vision tower; refuse one without a class token, or a model that merges patches."""
     model, name = anatomy.model, type(anatomy.model).__name__
     if anatomy.family.name not in SERVED:
         raise UnsupportedError(
@@ -153,7 +153,7 @@ def class_token_tower(anatomy: Anatomy) -> Any:
 
 
 def queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    """What the Q-Former makes of chosen features (images, k, C), as many vectors as always."""
+    """Let the Q-Former read the chosen features (images, k, C)."""
     ids, asked = inputs["qformer_input_ids"], inputs.get("qformer_attention_mask")
     asked = torch.ones_like(ids) if asked is None else asked
     queries = model.query_tokens.expand(len(features), -1, -1)

@@ -21,7 +21,7 @@ from reweigh.runtime.decoder import in_range
 
 
 def keep_prefix(logits: Tensor, mass: float, least: int, most: int) -> Tensor:
-    """The shortest prefix of tokens, by probability, that holds ``mass``; a mask over (B, V)."""
+    """Mark the shortest prefix of tokens, by probability, that holds ``mass``, in (B, V)."""
     chosen = candidates(logits, mass=mass, least=least, most=most)
     kept = torch.zeros_like(logits, dtype=torch.bool)
     return kept.scatter_(1, chosen.ids, chosen.keep)
@@ -60,7 +60,7 @@ class DeCo(EarlyLayers):
         self.most = int(in_range("most", most, 1))
 
     def combine(self, final: Tensor, early: Tensor) -> Tensor:
-        """The last layer helped by the earlier one that is surest of a candidate."""
+        """Add the earlier layer that is surest of a candidate."""
         keep = keep_prefix(final, self.mass, 1, self.most)
         sure = early.softmax(-1).masked_fill(~keep, -1.0).amax(dim=-1)  # (J, B)
         largest, chosen = sure.max(dim=0)

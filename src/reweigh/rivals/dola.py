@@ -47,7 +47,7 @@ class DoLa(EarlyLayers):
         self.regime = {**Decoder.regime, **self.generation}
 
     def combine(self, final: Tensor, early: Tensor) -> Tensor:
-        """The last layer minus the earlier one that differs most from it."""
+        """Subtract the earlier layer that differs most from the last."""
         main, early_log = final.log_softmax(-1), early.log_softmax(-1)
         chosen = reversed_js(main, early_log).argmax(dim=0)[None, :, None].expand(1, *final.shape)
         if self.relative_top == 0:

@@ -3,8 +3,8 @@
 y = (1 + alpha) a - alpha r on the tokens with a >= max a + ln beta; branch r sees the same image and disturbing words before
 the question, in the Q-Former's text too where there is one.
 
-Written from the paper and from the copy in SID's program, which has several disturbing sentences; here one is used. Not
-the ICD that fine-tunes a weak model.
+Written from the paper and from the copy in SID's program, which has several disturbing sentences; here there is one. Not to
+be confused with the ICD that fine-tunes a weak model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ICD(Contrast):
         self.disturbance = disturbance.strip() + " "
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The main prompt with the disturbance before each question."""
+        """Insert the disturbance before each question."""
         tokenizer, image = self.processor.tokenizer, self.anatomy.image_tokens
         words = tokenizer(self.disturbance, add_special_tokens=False)["input_ids"]
         tags = image_tags(self.anatomy, self.processor)

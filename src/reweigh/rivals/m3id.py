@@ -2,8 +2,8 @@
 
 y = a + w_t (a - u) on log-probabilities, w_t = e^(decay t) - 1 for the t-th token, from 0; u is the branch without image.
 
-There is no official program: the formula is the paper's without its confidence indicator, which the known
-re-implementations leave out, and the default decay is theirs.
+There is no official program. The formula is the paper's without its confidence indicator, which known re-implementations
+leave out; the default decay is theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast, contrast
-from reweigh.rivals.tools.inputs import without_image
 from reweigh.runtime.decoder import Pass, in_range
 
 
@@ -29,6 +28,7 @@ class M3ID(Contrast):
 
     title = "M3ID"
     grid = (("decay", (0.01, 0.015, 0.02, 0.03, 0.04, 0.06)),)
+    is_blind = True
 
     def __init__(
         self,
@@ -41,10 +41,6 @@ class M3ID(Contrast):
         self.decay = in_range("decay", decay, 0)
         super().__init__(anatomy, processor, alpha=float(decay > 0), beta=0.0)
         self.cap = in_range("cap", cap, 0)
-
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The prompt with the image taken out."""
-        return without_image(self.anatomy, self.processor, forward.inputs)
 
     def weights(self, tokens: Tensor) -> Tensor:
         """The weights at the given tokens of an answer."""

@@ -4,15 +4,14 @@ Uncertainty e = -sum t ln t / ln 10 of the ten largest logits, read after middle
 block l with e > gamma has MLP l + 1 mixed: (1 - ratio) MLP(x) + ratio (mean|MLP(x)| / mean|A|) A with A = (x V^T) V,
 where V is the projected features of the image. At most once in a forward pass.
 
-The official program adds up the uncertainties of a batch and mixes all rows, padding included; here each row decides
-by itself. Like the official program it looks at the last image of several, but never at another sequence's. All families
-get the form of its LLaVA program.
+The official program adds up the uncertainties of a batch and mixes all rows, padding included; here each row decides by
+itself. It looks at the last of several images, as the official program does, but never at another sequence's. All families
+get the form of the LLaVA program.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,13 +100,13 @@ class MemVR(StreamEditor):
             self.state_layers, self.mlp_layers = (-1, *self.read), mixed
 
     def before(self, forward: Pass) -> None:
-        """Reject a pass for which the method is not defined; note where the image is in any other."""
+        """Reject a pass for which the method is not defined."""
         if self.ratio == 0 or not forward.has_image:
             return
         if not forward.is_whole():
             raise UnsupportedError(
-                f"a pass of {forward.length} columns, {forward.past} of them cached before it: MemVR is defined for a "
-                "whole prompt and then one token at a time, with a cache that keeps what it edited",
+                f"a pass has {forward.length} columns after {forward.past} cached ones, but MemVR is defined for a whole "
+                "prompt and then one token at a time, with a cache that keeps what it edited",
                 hint="keep use_cache=True, without drafts or chunked prefill",
             )
         forward.scratch = Looks([row.made for row in forward.rows])
@@ -152,5 +151,4 @@ class MemVR(StreamEditor):
         if forward.scratch is None:
             return
         for row, sequence, columns in forward.new():
-            read = bisect_right(sequence.positions, forward.past + columns[-1])
-            sequence.mark(read, forward.scratch.features[row])
+            forward.keep(sequence, columns, forward.scratch.features[row])

@@ -4,8 +4,7 @@ m <- m - V^T V m in the upper half of the blocks, where the rows of V_l are the 
 differences between the mean states of truthful and hallucinated answers. This equals the official edit of the
 weights, W_down <- (I - V^T V) W_down, and leaves the weights alone.
 
-The official pairs of answers were written for it (LURE); here they come from the model's own answers (``reweigh compare``
-makes them).
+The official pairs of answers are LURE's; here the pairs come from the model's own answers (``reweigh compare`` makes them).
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.edits import StreamEditor, where_rows
+from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.vectors import PairDirections
 from reweigh.runtime.decoder import Pass, in_range
 
 
 def projected_off(x: Tensor, basis: Tensor) -> Tensor:
-    """States (..., d) without their part in the span of orthonormal rows (k, d): x - V^T V x."""
+    """Remove from states (..., d) their part in the span of orthonormal rows V (k, d): x - V^T V x."""
     return x - (x @ basis.T) @ basis
 
 
@@ -33,10 +32,9 @@ class Nullu(StreamEditor):
 
     Args:
         vectors: Pair directions, or their folder.
-        rank: Directions that are removed in each block; 0 is the base model. The README uses 4, the command line
-            defaults to 8.
+        rank: Directions removed in each block; 0 is the base model. The README uses 4, the command line defaults to 8.
         layers: Blocks to edit; by default the upper half.
-        force: Use directions although they seem to belong to another model.
+        force: Accept directions of what seems to be another model.
     """
 
     title = "Nullu"
@@ -63,13 +61,10 @@ class Nullu(StreamEditor):
         self._basis = torch.from_numpy(self.vectors.subspace[:, : self.rank])
 
     def record(self) -> dict[str, Any]:
-        """The rank, the blocks, and which directions were used."""
+        """Record the rank, the blocks, and which directions were used."""
         shown = {"rank": self.rank, "layers": self.edited, "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
-    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor:
         """Project every position off the block's subspace."""
-        if not forward.has_image:
-            return None
-        new = projected_off(out.float(), self._basis[layer].to(out.device))
-        return where_rows((bool(row.positions) for row in forward.rows), new, out)
+        return projected_off(out.float(), self._basis[layer].to(out.device))

@@ -1,5 +1,4 @@
-"""ONLY (Wan et al., ICCV 2025): the answer is joined or contrasted with a side path from one block's text-heavy
-heads.
+"""ONLY (Wan et al., ICCV 2025): the answer joined or contrasted with a side path from one block's text-heavy heads.
 
 In one block, attention of the last position is cut: in the text group and in the image group alike, weights above
 mean plus standard deviation become 0; heads whose text entropy over image entropy is below the heads' mean become 0
@@ -7,9 +6,9 @@ altogether. What is left is mixed and skips to the last block: u = 0.2 x + norm_
 head(norm(u) + 0.5 norm(h)). With D = sum_v |softmax a - softmax r|: y = a + alpha_1 r where D < gamma, else (1 +
 alpha_2) a - alpha_2 r, and a plausibility cut.
 
-The official program knows the image's columns for one system prompt, and takes one decision for a whole batch; here
-columns are each row's own, and each row decides. Where r is close to a, the first rule is nearly 4 a, a temperature
-of 1/4: compare it with ``nucleus`` at temperature 0.25. All families get the form of its LLaVA program.
+The official program fixes the image's columns for one system prompt and decides once for a whole batch; here each row has
+its own columns and decision. Where r is close to a, the first rule is nearly 4 a, a temperature of 1/4: compare it with
+``nucleus`` at temperature 0.25. All families get the form of the LLaVA program.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TINY = 1e-6
 
 
 def cut_group(weights: Tensor, group: Tensor) -> Tensor:
-    """Attention (..., S) with the group's entries above their mean plus standard deviation set to 0; others stay."""
+    """Set the group's attention (..., S) to 0 where it is above the group's mean plus standard deviation."""
     count = group.sum(dim=-1, keepdim=True)
     mean = (weights * group).sum(dim=-1, keepdim=True) / count
     spread = (((weights - mean) * group) ** 2).sum(dim=-1, keepdim=True) / (count - 1)
@@ -40,7 +39,7 @@ def cut_group(weights: Tensor, group: Tensor) -> Tensor:
 
 
 def group_entropy(weights: Tensor, group: Tensor, empty: float) -> Tensor:
-    """-sum q ln(q + 1e-6) of a group's weights (..., S), divided by their sum; ``empty`` where nothing is left."""
+    """Return -sum q ln(q + 1e-6) of a group's weights (..., S) divided by their sum; ``empty`` where all are 0."""
     own = weights * group
     total = own.sum(dim=-1, keepdim=True)
     shares = own / total
@@ -49,7 +48,7 @@ def group_entropy(weights: Tensor, group: Tensor, empty: float) -> Tensor:
 
 
 def text_heads(weights: Tensor, text: Tensor, image: Tensor) -> Tensor:
-    """Attention (B, H, n, S) cut in both groups (B, 1, 1, S); heads below the mean ratio of entropies become 0."""
+    """Cut attention (B, H, n, S) in both groups (B, 1, 1, S), and set heads below the mean entropy ratio to 0."""
     left = cut_group(cut_group(weights, text), image)
     ratio = group_entropy(left, text, 0.0) / group_entropy(left, image, float("inf"))  # (B, H, n)
     return left * (ratio >= ratio.mean(dim=1, keepdim=True))[..., None]
@@ -58,7 +57,7 @@ def text_heads(weights: Tensor, text: Tensor, image: Tensor) -> Tensor:
 def together_or_against(
     main: Tensor, reference: Tensor, alpha_1: float, alpha_2: float, gamma: float, ratio: float
 ) -> Tensor:
-    """main + alpha_1 reference where D < gamma, else (1 + alpha_2) main - alpha_2 reference; then the cut."""
+    """Return main + alpha_1 reference where D < gamma, else (1 + alpha_2) main - alpha_2 reference, after the cut."""
     apart = (main.softmax(-1) - reference.softmax(-1)).abs().sum(dim=-1, keepdim=True)
     close = apart < gamma
     w_main = torch.where(close, 1.0, 1.0 + alpha_2)
@@ -66,7 +65,7 @@ def together_or_against(
 
 
 class ONLY(Decoder):
-    """Joined or contrasted with a side path from the text-heavy heads of one block.
+    """Join or contrast the answer with a side path from the text-heavy heads of one block.
 
     Args:
         alpha_1: Weight of the side path where it agrees.
@@ -140,7 +139,7 @@ class ONLY(Decoder):
 
 
 def _live(forward: Pass, width: int, device: torch.device) -> Tensor:
-    """Which of the last ``width`` keys of each row are not padding and already seen, bool (B, width)."""
+    """Mark which of the last ``width`` keys of each row are seen already and not padding, bool (B, width)."""
     total = forward.past + forward.length
     live = torch.ones(len(forward.rows), total, dtype=torch.bool, device=device)
     if forward.mask is not None:
@@ -151,7 +150,7 @@ def _live(forward: Pass, width: int, device: torch.device) -> Tensor:
 
 
 def _output_of(anatomy: Anatomy, layer: int) -> Any:
-    """The matrix behind a block's heads; a block whose parts the side path cannot use is refused."""
+    """Return the output matrix of a block's attention; refuse blocks that are not built like Llama's."""
     block: Any = anatomy.blocks[layer]
     mix = getattr(getattr(block, "self_attn", None), "o_proj", None)
     last: Any = anatomy.blocks[-1]

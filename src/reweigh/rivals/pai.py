@@ -3,8 +3,8 @@
 Attention scores of the query that chooses a token: s <- s + alpha |s| for image keys, before the softmax.
 Logits, as log-probabilities: y = gamma (a - u) + u, where u is a branch without image.
 
-As in the official program, attention in the prompt's pass is amplified only when gamma is 1. Under beam search the branch
-follows its beams, which the official program's does not.
+As in the official program, attention in the prompt's pass is amplified only when gamma is 1. Unlike there, the branch
+follows its beams under beam search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch import Tensor
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.edits import image_keys
-from reweigh.rivals.tools.inputs import without_image
 from reweigh.runtime.decoder import Pass, in_range
 
 BETA = 0.1
@@ -36,6 +35,7 @@ class PAI(Contrast):
     title = "PAI"
     grid = (("alpha", (0.2, 0.5, 0.8)), ("gamma", (1.1, 1.5)))
     log_space = True
+    is_blind = True
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class PAI(Contrast):
         self.attends = self.amplify > 0
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
-        """Amplify attention to image keys, of the queries that choose a token; never in the branch."""
+        """Amplify the attention to image keys of queries that choose a token; never in the branch."""
         if forward is None or not (forward.is_running and forward.has_image) or layer < self.start_layer:
             return scores
         total, width = forward.past + forward.length, scores.shape[-1]
@@ -69,7 +69,3 @@ class PAI(Contrast):
         # a key outside the window stays outside: its score is a huge negative number, not an attention
         image = image & (own > torch.finfo(own.dtype).min / 2)
         return torch.cat([before, torch.where(image, own + self.amplify * own.abs(), own)], dim=2)
-
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The prompt with the image taken out."""
-        return without_image(self.anatomy, self.processor, forward.inputs)

@@ -108,13 +108,13 @@ class Push(Decoder):
     """A control for yes/no questions: where the model hesitates between yes and no, say one of them; greedy elsewhere.
 
     "The Mirage of Performance Gains" (Yin et al., arXiv 2504.10020) argues that a one-way push of the answer gains as much
-    on POPE as contrastive decoding, without looking at the picture any better. A method that mends answers has to beat it
-    in both directions. The official program reads one id of LLaMA's for each word; here every single token for it counts.
+    on POPE as contrastive decoding, without looking at the picture any better. A method that improves answers has to beat
+    it in both directions. The official program knows one LLaMA token for each word; here every token of the word counts.
 
     Args:
         answer: The word that is pushed: ``yes`` or ``no``.
-        mass: The two must have more than this probability together.
-        gap: They must be closer than this; 0 pushes nothing.
+        mass: Least probability of both together.
+        gap: Largest difference between the two; 0 pushes nothing.
     """
 
     title = "Yes/no push (control)"
@@ -160,7 +160,7 @@ def push(logits: Tensor, tokens: dict[str, list[int]], answer: str, mass: float,
 
 
 def answer_tokens(processor: Any, word: str) -> list[int]:
-    """The tokens that are a word by themselves, capital or not, after a space or not; else its first token."""
+    """Return the tokens that spell a word alone, capitalised or not, with or without a space; else its first token."""
     tokenizer = tokenizer_of(processor)
     forms = [space + form for form in (word.capitalize(), word) for space in ("", " ")]
     ids = [list(tokenizer(form, add_special_tokens=False)["input_ids"]) for form in forms]

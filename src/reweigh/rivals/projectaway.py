@@ -2,8 +2,8 @@
 
 h <- h - weight * max(h.t / t.t, 0) t at image positions after one block, for the text state t of each word in turn.
 
-The official program gets the words from CHAIR's ground truth; here they are given. It uses the first row's coefficients
-for a whole batch and a fixed image span; here each row has its own.
+The official program takes the words from CHAIR's ground truth; here the caller gives them. It uses the first row's
+coefficients for a whole batch and a fixed image span; here each row has its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reweigh.runtime.decoder import Pass, Request, in_range
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:
-    """h <- h - weight * max(h.t / t.t, 0) t for each target (d,) in turn, on states (..., d)."""
+    """Subtract weight * max(h.t / t.t, 0) t from states h (..., d), for each target t (d,) in turn."""
     for target in targets:
         share = (states @ target) / (target @ target)
         # not clamp_min: with a target of zeros the share is NaN, and nothing is removed
@@ -35,7 +35,7 @@ def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Te
 
 
 class ProjectAway(StreamEditor):
-    """Subtracts the positive part along each word's text state from the image's states, when an image is read.
+    """Remove words from the image's states when an image is read.
 
     Args:
         erase: The words, or a file with one word per line; with none it is the base model. ``request(erase=[...])``
@@ -69,7 +69,7 @@ class ProjectAway(StreamEditor):
         self.runner = Runner(anatomy)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
-        """A request; ``erase`` replaces the decoder's own words."""
+        """Open a request; its ``erase`` replaces the decoder's words."""
         if options.get("erase") is not None:
             options["erase"] = word_list("erase", options["erase"])
         return super().request(outer, **options)
@@ -82,7 +82,7 @@ class ProjectAway(StreamEditor):
 
     @torch.no_grad()
     def word_state(self, word: str) -> Tensor:
-        """A word's own state (d,), read at its last token in a text-only pass of BOS and word."""
+        """Return the state (d,) of a word's last token, in a text-only pass of BOS and word."""
         tokenizer = tokenizer_of(self.processor)
         ids = word_tokens(tokenizer, word)
         if not ids:

@@ -2,14 +2,13 @@
 
 y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalised on K.
 
-States of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of the plausible
-tokens, so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch;
-here every row with an image is refined.
+The states of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of plausible tokens,
+so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch; here every
+row with an image is refined.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from reweigh.rivals.tools.layers import bucket, first_index, is_tied, reversed_j
 from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 CHUNK = 2**24
-"""Numbers of a readout that exist at once."""
+"""Most numbers of a readout in memory at once."""
 
 ALL_LAYERS = frozenset({"qwen2_5_vl"})
 """Families for which the authors read all layers; the last one elsewhere."""
@@ -75,7 +74,7 @@ class ReVisiT(Decoder):
         return forward.with_last(edited, forward.image_rows())
 
     def refine(self, logits: Tensor, states: Tensor) -> Tensor:
-        """One row's logits (V,) refined by the candidates' states (N, d)."""
+        """Refine one row's logits (V,) by the candidates' states (N, d)."""
         plausible = keep_ratio(logits.log_softmax(-1), self.relative_top)
         tokens = plausible.nonzero().flatten()
         own = logits[tokens].log_softmax(-1)
@@ -98,7 +97,7 @@ class ReVisiT(Decoder):
             new = [self._state(forward, index, row, columns) for index in self.indices]
             before = sequence.made or [state[:0] for state in new]
             made = [torch.cat(pair) for pair in zip(before, new, strict=True)]
-            sequence.mark(bisect_right(sequence.positions, forward.past + columns[-1]), made)
+            forward.keep(sequence, columns, made)
 
     def _state(self, forward: Pass, index: int, row: int, columns: list[int]) -> Tensor:
         states = forward.states[index - 1][row, columns]

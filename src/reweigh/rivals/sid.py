@@ -26,7 +26,7 @@ class SID(Contrast):
     Args:
         alpha: Weight of the contrast.
         beta: Plausibility cut.
-        keep: Image keys that stay, the least attended ones; with no more than these the method is the cut alone.
+        keep: Image keys that stay, the least attended ones; an image with no more leaves only the cut.
         layer: First block without the other keys; attention is read in the block before.
     """
 
@@ -55,11 +55,11 @@ class SID(Contrast):
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
         if forward is None or forward.is_running or layer != self.layer - 1:  # the main pass is left alone
             return
-        is_prompt = weights.shape[-2] == weights.shape[-1]
-        queries = (
-            weights[:, :, -1:] if is_prompt else weights
-        )  # each token of a drafted answer is the current one
-        shares = queries.float().mean(dim=1)  # (B, n, S)
+        if (
+            weights.shape[-2] == weights.shape[-1]
+        ):  # the last token chooses for the prompt, any later one for itself
+            weights = weights[:, :, -1:]
+        shares = weights.float().mean(dim=1)  # (B, n, S)
         width = shares.shape[-1]
         image = image_keys(forward.sequences(len(shares)), width, width, shares.device)[:, None]
         order = shares.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)

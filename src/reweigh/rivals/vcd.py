@@ -24,8 +24,7 @@ class VCD(Contrast):
     """Contrast with a noised image.
 
     Args:
-        alpha: Weight of the contrast. The official sampler falls back to 0.5 where a script forgets to pass it, as
-            the InstructBLIP script does.
+        alpha: Weight of the contrast; 0.5 in the official InstructBLIP runs, whose script forgets to pass it.
         beta: Plausibility cut; the official POPE script uses 0.2.
         noise_step: 0-based step of the noise schedule.
         seed: Seed of the noise, the same for each row so that a row does not depend on its batch.
@@ -50,7 +49,7 @@ class VCD(Contrast):
         self.seed = seed
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The main prompt with noised pictures; the noise is drawn once."""
+        """Return the main prompt with noised pictures."""
         noised = [
             diffuse(part, self.noise_step, torch.Generator().manual_seed(self.seed))
             for part in picture_parts(self.anatomy, forward.inputs)
@@ -59,13 +58,13 @@ class VCD(Contrast):
 
 
 def schedule() -> Tensor:
-    """The share of the picture's variance that is left after each step, float32 (1000,)."""
+    """Return the share of the picture's variance left after each step, float32 (1000,)."""
     rates = torch.sigmoid(torch.linspace(-6, 6, STEPS)) * (0.5e-2 - 1e-5) + 1e-5
     return torch.cumprod(1 - rates, dim=0)
 
 
 def diffuse(picture: Tensor, step: int, generator: torch.Generator | None = None) -> Tensor:
-    """x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) e on normalised pixels, with e drawn on the CPU in float32.
+    """Return x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) e on normalised pixels, with e drawn on the CPU in float32.
 
     ``step`` is a 0-based index, so step 0 already adds a little noise.
     """

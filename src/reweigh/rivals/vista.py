@@ -4,14 +4,13 @@ v_l is the state of the prompt's last position after block l, with the image min
 becomes |x| unit(unit(x) + lam (1 + max(0, cos(x, -v_l))) unit(v_l)), in the prompt and at each step. Logits: alpha
 mean_l head(h_l) + (1 - alpha) a, for the unnormed states h_l of late blocks.
 
-As in the official program, the principal component that is added to v is that of a single difference, which is the
-first unit vector: v_0[0] grows by 1. The official program serves batches of one; here each row has its own v. Its two
-extra passes (the prompt with and without image) are run ahead of each answer, as there.
+As in the official program, v_0[0] grows by 1: the program adds the principal component of a single difference, which is
+the first unit vector. It serves batches of one; here each row has its own v. Two extra passes, the prompt with and without
+image, run before each answer.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from reweigh.engines.transformers.measure import last_states
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Runner
-from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
 from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
 from reweigh.runtime.decoder import Pass, in_range
@@ -88,8 +87,7 @@ class VISTA(StreamEditor, EarlyLayers):
         """Keep the directions with their sequences, and mix late blocks into the logits."""
         for _, sequence, columns in forward.new():
             if sequence.number in forward.scratch:
-                read = bisect_right(sequence.positions, forward.past + columns[-1])
-                sequence.mark(read, forward.scratch[sequence.number])
+                forward.keep(sequence, columns, forward.scratch[sequence.number])
         if self.alpha == 0 or not forward.has_image:
             return None
         edited = super().edit(forward)
@@ -106,5 +104,4 @@ class VISTA(StreamEditor, EarlyLayers):
             return None
         zero = out.new_zeros(out.shape[-1], dtype=torch.float32)
         vectors = [zero if row is None else row[layer].to(out.device) for row in rows]
-        new = turned(out.float(), torch.stack(vectors)[:, None].expand_as(out), self.lam, against=True)
-        return where_rows((row is not None for row in rows), new, out)
+        return turned(out.float(), torch.stack(vectors)[:, None], self.lam, against=True)

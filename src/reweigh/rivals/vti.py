@@ -1,12 +1,11 @@
-"""VTI, visual and textual intervention (Liu et al., ICLR 2025), its textual part: MLP outputs turned towards truthful
-answers.
+"""VTI, visual and textual intervention (Liu et al., ICLR 2025), text part: MLP outputs turned towards truthful answers.
 
 x <- |x| unit(unit(x) + 0.1 lam unit(t_l)) after the MLP of every block, at every position. t_l is the mean difference
 between the states of truthful and hallucinated answers at their last token, plus its first principal component.
 
-The factor 0.1 is the official program's. Its visual part, directions inside the vision tower for a fixed number of
-patches, is not offered. Its pairs of captions were written for it; here they come from the model's own answers
-(``reweigh compare`` makes them).
+The factor 0.1 is the official program's. Its visual part, which steers vision towers with a fixed number of patches, is
+left out. Its authors wrote pairs of captions; here the pairs come from the model's own answers (``reweigh compare`` makes
+them).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
 from reweigh.rivals.tools.vectors import PairDirections
 from reweigh.runtime.decoder import Pass, in_range
 
@@ -31,7 +30,7 @@ class VTI(StreamEditor):
     Args:
         vectors: Pair directions, or their folder.
         lam: Strength of the steering; 0 is the base model. The README uses 0.9, the command line defaults to 0.8.
-        force: Use directions although they seem to belong to another model.
+        force: Accept directions of what seems to be another model.
     """
 
     title = "VTI (text)"
@@ -55,14 +54,10 @@ class VTI(StreamEditor):
         self.mlp_layers = range(len(anatomy.blocks)) if lam else ()
 
     def record(self) -> dict[str, Any]:
-        """The strength, and which directions were used."""
+        """Record the strength, and which directions were used."""
         shown = {"lam": self.lam, "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
-    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor:
         """Turn every position towards the block's direction."""
-        if not forward.has_image:
-            return None
-        direction = self._direction[layer].to(out.device).expand_as(out)
-        new = turned(out.float(), direction, SCALE * self.lam)
-        return where_rows((bool(row.positions) for row in forward.rows), new, out)
+        return turned(out.float(), self._direction[layer].to(out.device), SCALE * self.lam)

@@ -7,6 +7,7 @@ A caller opens a :class:`Request`. Each forward pass of the model in the caller'
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +111,10 @@ class Pass:
             if columns:
                 found.append((row, sequence, columns))
         return found
+
+    def keep(self, sequence: Sequence, columns: list[int], made: Any) -> None:
+        """Keep with a sequence what was made of its visual positions up to the last of some columns of this pass."""
+        sequence.mark(bisect_right(sequence.positions, self.past + columns[-1]), made)
 
     def shown(self, row: int) -> list[int]:
         """The visual columns of a forward row in this pass, relative to its start, new or not."""

@@ -2,11 +2,11 @@
 
 f_j - weight f_i and f_i - weight f_j, for the pairs of fields of view that differ most, give a word's new first tokens.
 
-A loop of its own inside ``generate``. Tokens are chosen greedily by DoLa. When a word that names a thing ends, a detector
-grounds it; four fields of view around the box each predict its first token, contrasts of these give candidates, and a
-matcher ranks the texts so far by the whole picture. The best continue as beams. A word that the detector does not find
-and that is written again is deleted from the answer, unless the detector is an oracle (``is_oracle``): then it would
-delete exactly the hallucinations.
+It is a decoding loop inside ``generate``. DoLa chooses tokens greedily. When a word that names a thing ends, a detector
+looks for it; four fields of view around the box each predict its first token, contrasts of these give candidates, and a
+matcher ranks the texts so far by the whole picture. The best continue as beams. A word that the detector does not find,
+and that is chosen again, is deleted from the answer, unless the detector is an oracle (``is_oracle``), which would delete
+exactly the hallucinations.
 
 What differs from the official program: ``is_entity`` decides which words are looked up, instead of a tagger, two word lists
 (which name objects of COCO) and a random skip of 30%; a word is looked up once at each place and texts are ranked
@@ -99,7 +99,7 @@ class HALC(StreamEditor):
         self.runner = Runner(anatomy)
 
     def before(self, forward: Pass) -> None:
-        """Make room for the states that DoLa reads, by layer."""
+        """Make room for the states that DoLa reads."""
         forward.scratch = {}
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> None:
@@ -107,7 +107,7 @@ class HALC(StreamEditor):
         forward.scratch[layer] = states[:, -1]
 
     def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
-        """Next-token scores (B, V) of the pass that has just run: DoLa's, or the logits themselves without image."""
+        """Return the next-token scores (B, V) of the latest pass: DoLa's, or without an image the logits themselves."""
         if not has_image:
             return logits[:, -1].float()
         return self.dola.read_and_combine(logits[:, -1], self.runner.prompt_pass().scratch)

@@ -1,14 +1,14 @@
-"""What HALC asks about a picture: boxes of a word, and how well texts match. Anything callable of the same shape will do.
+"""HALC's detectors (which boxes show a word) and matchers (how well texts match a picture).
 
-Models of transformers are adapted; two need no other model. ``AnnotatedBoxes`` looks boxes up in a file: what is annotated
-in a picture is found, nothing else is. With the annotations that an answer is judged by it is an oracle, the
-bound of what any detector could do. The file has one JSON object to a line, images by their path beside it and boxes as
-fractions of the picture:
+``GroundingDino`` and ``BlipMatcher`` adapt models of transformers; any other callable of the same signature will do.
+``AnnotatedBoxes`` reads the boxes from a file. If the answers are judged by the same annotations, it is an oracle: the
+bound of what any detector could do. The file has one JSON object per line, with the image's path relative to the file
+and boxes as fractions of the picture:
 
     {"image": "dog.png", "objects": [{"words": ["dog", "puppy"], "box": [0.1, 0.2, 0.6, 0.9]}]}
 
-``PictureGain`` matches by how much likelier a picture makes a text than the same prompt without it. The model that writes
-the texts judges them, so this is weaker than a matcher of its own.
+``PictureGain`` asks how much likelier the picture makes a text. The model judges its own texts, so it is weaker than a
+separate matcher.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Matcher = Callable[[Any, Sequence[str]], Sequence[float]]
 
 
 def singular(word: str) -> str:
-    """A word in lower case without any final "s", so that it is the same after one was removed."""
+    """Return a word in lower case without any final "s"."""
     return word.lower().rstrip("s")
 
 
 def checked_box(given: Sequence[float]) -> Box:
-    """A box, if its edges are in order and inside the picture."""
+    """Return a box whose edges are in order and inside the picture; refuse any other."""
     left, top, right, bottom = given if len(given) == 4 else (0.0,) * 4
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
         raise InputError(
@@ -66,7 +66,7 @@ def checked_box(given: Sequence[float]) -> Box:
 
 
 def kept_boxes(boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> list[Box]:
-    """Boxes of at least ``AREA``, the best first, without those that overlap a better one by more than ``OVERLAP``."""
+    """Return boxes of at least ``AREA``, best first, dropping those that overlap a better one by more than ``OVERLAP``."""
     found: list[Box] = []
     for place in sorted(range(len(boxes)), key=lambda place: -scores[place]):
         left, top, right, bottom = (min(1.0, max(0.0, float(edge))) for edge in boxes[place])
@@ -121,7 +121,7 @@ class BlipMatcher:
 
 
 def load_detector(name: str) -> Detector:
-    """A detector from a GroundingDINO checkpoint's folder or Hub id, or from a file of annotated boxes."""
+    """Load a detector from a GroundingDINO checkpoint (folder or Hub id) or from a file of annotated boxes."""
     import transformers
 
     if name.endswith(SUFFIX):
@@ -139,9 +139,9 @@ def load_detector(name: str) -> Detector:
 
 
 def load_matcher(name: str) -> Matcher:
-    """A matcher from a checkpoint's folder or Hub id: BLIP for image-text retrieval.
+    """Load a matcher from a BLIP checkpoint for image-text retrieval (folder or Hub id).
 
-    A captioning checkpoint has no matching head; transformers would make one up, as the official program's matcher is.
+    A captioning checkpoint has no matching head: transformers would initialise one at random, as in the official program.
     """
     import transformers
 
@@ -158,7 +158,7 @@ def load_matcher(name: str) -> Matcher:
 
 @contextmanager
 def _told(name: str, what: str) -> Iterator[None]:
-    """Say which checkpoint cannot be read."""
+    """Turn a failure to load into an error that names the checkpoint."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -174,9 +174,9 @@ Named = list[tuple[str, Box]]
 
 
 class AnnotatedBoxes:
-    """Boxes of a word by the annotations of its picture, which is known by its pixels; its mirror image is known, too.
+    """Boxes of a word from the annotations of its picture, found by the picture's pixels.
 
-    A comparison warms up on mirrored pictures, and their boxes follow from those of the file.
+    Mirror images are known, too: a comparison warms up on mirrored pictures.
     """
 
     is_oracle = True
@@ -208,8 +208,8 @@ class AnnotatedBoxes:
         found = self._known.get(pixels_hash(picture))
         if found is None:
             raise InputError(
-                f"{self.path} knows nothing of a picture of {picture.width}x{picture.height} pixels that was shown",
-                hint="annotate every picture that is described, or take a detector",
+                f"{self.path} has no annotations of a picture of {picture.width}x{picture.height} pixels that was shown",
+                hint="annotate every picture that is described, or use a detector",
             )
         return [box for name, box in found if name == singular(word)]
 
@@ -234,7 +234,7 @@ class PictureGain:
 
     @torch.no_grad()
     def likelihoods(self, inputs: Mapping[str, Any], rows: Sequence[Sequence[int]]) -> Tensor:
-        """The mean log-probability of each answer's tokens behind one prompt; 0 for an empty one."""
+        """Return the mean log-probability of each answer's tokens after one prompt; 0 for an empty answer."""
         width, device = max(1, *map(len, rows)), inputs["input_ids"].device
         tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
         said = torch.tensor([[place < len(row) for place in range(width)] for row in rows], device=device)

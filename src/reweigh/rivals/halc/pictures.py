@@ -1,7 +1,7 @@
-"""Pictures themselves, for decoders that look at parts of them: whose they are, and a prompt with others in their place.
+"""The caller's pictures, which HALC crops, and prompts with other pictures in their place.
 
-A crop may make another number of image tokens, so a prompt's ids are made again: the processor reads the new picture, and
-the image tokens it writes take the place of the old ones.
+A crop may have another number of image tokens, so the prompt's ids are rebuilt: the processor reads the new picture, and
+its image tokens replace the old ones.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PictureSession(Session):
 
 
 def pictures_of(forward: Pass) -> list[Image | None]:
-    """The picture of each row of a prompt, as the caller gave it."""
+    """Return the caller's picture for each row of a prompt."""
     has_image = [bool(row.positions) for row in forward.prompts]
     if any(row.images > 1 for row in forward.prompts):
         raise UnsupportedError(
@@ -86,10 +86,10 @@ def with_pictures(
     *,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """Model inputs of one prompt, once for each picture that takes the place of its own.
+    """Return the model inputs of one prompt, once for each picture in place of its own.
 
     Args:
-        inputs: The inputs the prompt comes from; what belongs to its picture is made again.
+        inputs: The inputs that the prompt comes from.
         row: The prompt's row in them.
         ids: Its token ids without padding, and any that follow it.
     """
@@ -109,13 +109,13 @@ def with_pictures(
 
 
 def _span(row: Sequence[int], image: Sequence[int]) -> tuple[int, int]:
-    """The first image token of a row, and the place after its last."""
+    """Return the places of a row's first image token and after its last."""
     places = [place for place, token in enumerate(row) if token in image]
     return places[0], places[-1] + 1
 
 
 def crop(picture: Image, box: Sequence[float]) -> Image:
-    """The part of a picture in a box of fractions: edges at the nearest pixel, at least a pixel wide and high."""
+    """Crop a picture to a box of fractions: edges at the nearest pixel, at least one pixel wide and high."""
     wide, high = picture.size
     left, top = min(round(box[0] * wide), wide - 1), min(round(box[1] * high), high - 1)
     right, bottom = max(left + 1, round(box[2] * wide)), max(top + 1, round(box[3] * high))

@@ -1,6 +1,6 @@
-"""HALC's walk through one answer: beams that write greedily, look up words when they end, and are ranked.
+"""HALC's walk through one answer: beams write greedily, look up words as these end, and are ranked.
 
-First the formulas: fields of view around a box, the pairs of them that differ most, and who survives a ranking.
+The formulas come first: fields of view around a box, contrasts of those that differ most, survivors of a ranking.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ FLOOR = -1e3
 
 
 def grown(box: Sequence[float], share: float) -> Box:
-    """A box with ``share`` of its width and height added, half on each side, cut off at the picture's edges."""
+    """Grow a box by ``share`` of its width and height, half on each side, up to the picture's edges."""
     left, top, right, bottom = box
     wide, high = (right - left) * share / 2, (bottom - top) * share / 2
     return max(0.0, left - wide), max(0.0, top - high), min(1.0, right + wide), min(1.0, bottom + high)
 
 
 def fields(box: Sequence[float], growth: float = 0.6) -> list[Box]:
-    """Four fields of view: the box shrunk by ``growth`` (0.8 at most), itself, and grown once and twice."""
+    """Return four fields of view: the box shrunk by ``growth`` (0.8 at most), itself, and grown once and twice."""
     own = checked_box(box)
     larger = grown(own, growth)
     return [grown(own, -min(growth, SMALLEST)), own, larger, grown(larger, growth)]
@@ -56,10 +56,9 @@ def divergences(logits: Tensor) -> Tensor:
 
 
 def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
-    """f_j - weight f_i and f_i - weight f_j of the ``pairs`` of fields (F, V) that differ most, (2 pairs, V).
+    """Return f_j - weight f_i and f_i - weight f_j of the ``pairs`` of fields (F, V) that differ most, (2 pairs, V).
 
-    Where the first number of a difference is below -1000 the second becomes -1000, for the differences after it too, as
-    in the official program.
+    As in the official program, where the first logit is below -1000 the second becomes -1000, for later pairs, too.
     """
     best = divergences(logits).flatten().topk(pairs).indices.tolist()
     left, found = logits.float().clone(), []
@@ -71,9 +70,9 @@ def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
 
 
 def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list[int]:
-    """The places of the ``count`` best texts, no text twice, of equal scores the later one first.
+    """Return the places of the ``count`` best different texts; of equal scores the later one comes first.
 
-    Where there are fewer different texts the best one fills up, as in the official program.
+    As in the official program, the best one is repeated where there are fewer.
     """
     found: dict[str, int] = {}
     for place in np.argsort(np.asarray(scores), kind="stable")[::-1].tolist():
@@ -83,7 +82,7 @@ def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list
 
 
 WORD_MARKS = ("▁", "Ġ", ".")
-"""A token begins a new word if its piece holds one of these: tokenizers' marks, or the end of a sentence."""
+"""A token begins a new word if its piece has one of these: a tokenizer's mark, or the end of a sentence."""
 
 
 class Words:
@@ -91,7 +90,7 @@ class Words:
 
     Args:
         tokenizer: The model's tokenizer.
-        ends: Tokens that end an answer; they begin a new word, too.
+        ends: Tokens that end an answer; they count as the beginning of a word.
     """
 
     def __init__(self, tokenizer: Any, ends: Collection[int]) -> None:
@@ -106,15 +105,15 @@ class Words:
         return any(mark in piece for mark in WORD_MARKS)
 
     def last_start(self, tokens: Sequence[int]) -> int:
-        """Where the last word of some tokens begins."""
+        """Return where the last word begins."""
         return next((place for place in range(len(tokens) - 1, -1, -1) if self.begins(tokens[place])), 0)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens, without special ones and outer white space."""
+        """Decode tokens, without special tokens and outer white space."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     def without(self, tokens: Sequence[int], starts: Collection[int]) -> list[int]:
-        """Some tokens without the words that begin at the given places."""
+        """Remove the words that begin at the given places."""
         kept, dropped = [], False
         for place, token in enumerate(tokens):
             dropped = place in starts or (dropped and not self.begins(token))
@@ -124,20 +123,20 @@ class Words:
 
 
 def bare(word: str) -> str:
-    """A word without punctuation at its ends and without a final "s", as HALC looks it up."""
+    """Strip punctuation and a final "s" from a word, as HALC looks it up."""
     for mark in (".", ",", "'", "]", "[", ")"):
         word = word.strip(mark)
     return word.removesuffix("s")
 
 
 def may_be_entity(word: str) -> bool:
-    """Whether a word has at least three letters and is not a function word: a stand-in for a noun test."""
+    """Whether a word has at least three letters and is not a function word; stands in for a noun test."""
     plain = word.lower()
     return len(plain) >= 3 and plain.isalpha() and plain not in FUNCTION_WORDS
 
 
 def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Callable[[str], bool]:
-    """A noun test: a function as it is, or whether a word is among the given ones, ignoring a final "s"."""
+    """Return a noun test: the given function, or whether a word is in the given list, ignoring a final "s"."""
     if callable(given):
         return given
     known = {singular(word) for word in word_list("is_entity", given)}
@@ -145,7 +144,7 @@ def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Ca
 
 
 HANDLED = 3
-"""A word with more boxes than this is left as it is."""
+"""A word with more boxes than this is kept."""
 
 DELETABLE = 8
 """Tokens that an answer must have before an undetected word is deleted."""
@@ -153,7 +152,7 @@ DELETABLE = 8
 
 @dataclass(frozen=True)
 class Beam:
-    """A text under way: its cache, tokens, next-token scores (V,), word starts looked up, and those to be deleted."""
+    """An unfinished text: its cache, tokens, next-token scores (V,), and the starts of words looked up and deleted."""
 
     state: BranchState
     tokens: tuple[int, ...]
@@ -167,7 +166,7 @@ class Walk:
     """The answer to one prompt.
 
     Args:
-        inputs: What ``generate`` was called with, of which ``row`` is this prompt's.
+        inputs: What ``generate`` was called with; the prompt is its row ``row``.
         picture: Its picture; ``None`` leaves the base model's greedy answer.
         prompt: Its ids as ``generate`` has them, padding included.
         processors: The caller's logits processors.
@@ -190,7 +189,7 @@ class Walk:
         self._boxes: dict[str, Sequence[Box]] = {}
 
     def run(self, begin: Beam) -> Beam:
-        """Write until every beam has ended; the best one."""
+        """Write until every beam has ended; return the best."""
         beams = [begin]
         while not all(beam.done for beam in beams):
             options: list[Beam] = []
@@ -206,11 +205,11 @@ class Walk:
         return beams[0]
 
     def choose(self, beam: Beam) -> int:
-        """The next token, greedily, after the caller's logits processors."""
+        """Choose the next token greedily, after the caller's logits processors."""
         return int(self.processors(self._whole(beam.tokens), beam.scores[None])[0].argmax())
 
     def extend(self, beam: Beam, token: int) -> Beam:
-        """A beam with one more token."""
+        """Return the beam with one more token."""
         tokens = (*beam.tokens, token)
         if bool(self.criteria(self._whole(tokens), None).all()):
             return replace(beam, tokens=tokens, done=True)
@@ -220,7 +219,7 @@ class Walk:
         return replace(beam, tokens=tokens, scores=self.decoder.scores(logits, has_image=has_image)[0])
 
     def examine(self, beam: Beam, token: int) -> list[Beam] | None:
-        """The beams that take the last word's place, if ``token`` ends a word that is looked up."""
+        """Return the beams that rewrite the last word, if ``token`` ends a word that is looked up."""
         words, tokens = self.decoder.words, beam.tokens
         if self.picture is None or not tokens or not words.begins(token):
             return None
@@ -252,13 +251,13 @@ class Walk:
         return bool(word) and not {".", ","} & set(word) and self.decoder.is_entity(word)
 
     def detected(self, word: str) -> Sequence[Box]:
-        """The boxes of a word, asked for once."""
+        """Return the boxes of a word; the detector is asked once for each word."""
         if word not in self._boxes:
             self._boxes[word] = list(self.decoder.detect(self.picture, word))
         return self._boxes[word]
 
     def first_tokens(self, picture: Image, before: Sequence[int], box: Sequence[float]) -> list[int]:
-        """Candidates for a word's first token: one prefill of the answer before it with four crops of the picture."""
+        """Return candidates for a word's first token, by one prefill of prompt and answer with four crops."""
         decoder, anatomy = self.decoder, self.decoder.anatomy
         parts = [crop(picture, field) for field in fields(box, decoder.growth)]
         ids = [*rows_of(self.inputs)[self.row], *before]
@@ -272,20 +271,20 @@ class Walk:
         return list(dict.fromkeys(scores.argmax(dim=-1).tolist()))
 
     def deletable(self, word: str, first: int, start: int) -> bool:
-        """Whether an undetected word was written again and is far enough into the answer."""
+        """Whether an undetected word was chosen again, far enough into the answer."""
         new = bare(self.decoder.words.text([first]))
         same = bool(new) and (new in word or word in new)
         return same and start + 1 >= DELETABLE
 
     def rank(self, options: Sequence[Beam]) -> list[Beam]:
-        """The beams whose texts match the whole picture best."""
+        """Return the beams whose texts match the whole picture best."""
         texts = [self.text(beam) for beam in options]
         scores = [float(score) for score in self.decoder.match(self.picture, texts)]
-        # a beam that only fills up would write what the best one writes
+        # a repeated beam would only write the same text again
         return [options[place] for place in dict.fromkeys(survivors(scores, texts, self.decoder.beams))]
 
     def text(self, beam: Beam) -> str:
-        """What a beam has written: without deleted words, but with the one that has just been written again."""
+        """Return a beam's text without its deleted words, except the word just rewritten."""
         words = self.decoder.words
         return words.text(words.without(beam.tokens, beam.deleted - {words.last_start(beam.tokens)}))
 

@@ -3,11 +3,10 @@
 score = logit - penalty_weights * penalty; the penalty is the largest column score c_j = 1e-7 * prod_i scale * A_ij of the
 answer's attention map, or minus the attention to the image for the first ten tokens.
 
-A loop of its own inside ``generate``: :class:`Loop` feeds the model, ``search`` decides what to feed and keeps what has
-ended. It differs from the official program in speed (candidates are looked ahead with the cache of the beam, a roll-back
-reads only the answer again), in running transformers' current caches, and in continuing where several end tokens leave it
-too few continuations. In its scores an image counts as many tokens as it has in the prompt's ids; the official LLaVA has
-one id for it.
+It is a decoding loop inside ``generate``: :class:`Loop` feeds the model, ``search`` decides what to feed and keeps finished
+hypotheses. Unlike the official program it looks ahead with the beam's own cache, re-reads only the answer at a roll-back,
+and considers more continuations where several end tokens would leave too few. In length-normalised scores an image counts
+as many tokens as the prompt has for it; the official LLaVA has one.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class OPERA(Decoder):
     Args:
         num_beams: Beams; at least 2.
         scale_factor: Scale of the attention weights in the column products.
-        threshold: Roll back when each beam named the same token more often than this.
-        num_attn_candidates: Candidates looked ahead for each beam.
+        threshold: Roll back when every beam has leaned on the same token more often than this.
+        num_attn_candidates: Candidates tried for each beam.
         penalty_weights: Weight of the penalty.
 
     Attributes:
@@ -73,7 +72,7 @@ class OPERA(Decoder):
             forward.scratch = weights[:, :, -1].amax(dim=1)
 
     def row(self) -> Tensor:
-        """The attention row (B, t) of the pass that has just run, divided by its sum."""
+        """Return the attention row (B, t) of the latest pass, divided by its sum."""
         forward = self.runner.prompt_pass()
         row: Tensor | None = forward.scratch
         forward.scratch = None
@@ -116,7 +115,7 @@ class OPERA(Decoder):
 
 
 class Loop:
-    """The search over one prompt: feeds the model what the search asks for, and shows it what the model answers.
+    """The search over one prompt: feeds the model the tokens that the search asks for, and the search its answers.
 
     Args:
         prompt: Its ids as ``generate`` has them, padding included.
@@ -164,7 +163,7 @@ class Loop:
             search.grow(parents, decoder.row()[:, end:])
 
     def _candidates(self, search: Search, state: BranchState, logits: Tensor) -> Tensor:
-        """Scores (k, V) from each beam's candidates, whose attention rows are looked ahead; the state stays as it is."""
+        """Return scores (k, V) of each beam's candidates after trying each one; the state is left unchanged."""
         own, tokens = logits.topk(self.decoder.candidates, dim=-1)
         rows = []
         for rank in range(tokens.shape[1]):
@@ -175,7 +174,7 @@ class Loop:
         return search.score(logits, tokens, own, ahead[..., state.prompt_end :], image)
 
     def _roll_back(self, search: Search, state: BranchState, length: int) -> Tensor:
-        """Return to ``length`` tokens: scores over the whole vocabulary except what was rejected there.
+        """Go back to ``length`` tokens; return scores over the whole vocabulary without what was rejected there.
 
         The cache is cropped to the prompt and the kept part of the answer is read again.
         """

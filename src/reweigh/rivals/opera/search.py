@@ -1,16 +1,15 @@
 """OPERA's search over one prompt, as pure bookkeeping: what is kept, penalised and rejected, and when to roll back.
 
-It knows no model: it is given logits and attention rows, and says which tokens to feed next. It does what the official
-program does, odd as some of it is: column scores overflow in 16 bits, and a beam whose candidates all overflowed
-continues with tokens that were no candidates; the columns that beams lean on are not reordered with them; a roll-back
-forgets the rejects of the next place and of the far end of a list of 512; a place rolled back to twice keeps the
-hypotheses finished in between.
+It knows no model: it takes logits and attention rows, and says which tokens to feed next. It follows the official program
+in its oddities, too: column scores overflow in 16 bits, and a beam whose candidates all overflow continues with other
+tokens; the columns that beams lean on are not reordered with the beams; a roll-back forgets the rejects of the next place
+and of the far end of a list of 512; a second roll-back to a place keeps the hypotheses finished in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,8 +29,8 @@ class Hypotheses:
 
     Attributes:
         length_penalty: Power of the length that a score is divided by.
-        early_stopping: ``True`` ends the search with ``count`` hypotheses, ``False`` where none under way could do better
-            if it ended now, "never" where none could do better at the greatest length.
+        early_stopping: When to stop with ``count`` hypotheses: ``True`` at once, ``False`` if no beam would do better by
+            ending now, "never" if no beam could do better even at the greatest length.
         max_length: Greatest length, prompt included.
     """
 
@@ -42,10 +41,8 @@ class Hypotheses:
     found: list[Finished] = field(default_factory=list)
 
     def copy(self) -> Hypotheses:
-        """A copy to which others can be added."""
-        return Hypotheses(
-            self.count, self.length_penalty, self.early_stopping, self.max_length, list(self.found)
-        )
+        """Return a copy that can grow on its own."""
+        return replace(self, found=list(self.found))
 
     def add(self, tokens: Tensor, log_prob: float, length: int) -> None:
         """Keep a hypothesis of ``length`` tokens, prompt included, unless all those kept are at least as good."""
@@ -58,7 +55,7 @@ class Hypotheses:
         self.found.append(Finished(score, tokens))
 
     def is_done(self, best_log_prob: float, length: int) -> bool:
-        """Whether nothing under way is expected to enter."""
+        """Whether no beam is expected to enter."""
         if len(self.found) < self.count:
             return False
         if self.early_stopping is True:
@@ -68,27 +65,27 @@ class Hypotheses:
         return bool(min(one.score for one in self.found) >= best_log_prob / length**self.length_penalty)
 
     def best(self) -> list[Finished]:
-        """The hypotheses, best first."""
+        """Return the hypotheses, best first."""
         return sorted(self.found, key=lambda one: one.score)[::-1]
 
 
 TINY = 1e-7
 FILLER = -999.0
 EARLY = 10
-"""Up to this many tokens attention to the image is a bonus and nothing is rolled back."""
+"""For the first tokens, attention to the image is a bonus; nothing is rolled back to them."""
 
 WINDOW = 512
-"""Length of the official program's lists; it rolls back to no place beyond them."""
+"""Length of the official program's lists; it never rolls back beyond them."""
 
 NEVER = -1e9
 
 Ends = Callable[[Tensor], Tensor]
-"""Tells for generated tokens (n, t) which rows end there."""
+"""From generated tokens (n, t) to which rows end there."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """OPERA's options, and those of ``generate`` that beam search has.
+    """OPERA's options, and ``generate``'s options for beam search.
 
     Attributes:
         prompt: Tokens of the prompt.
@@ -108,7 +105,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Beams:
-    """The k hypotheses under way: generated tokens (k, t), summed log-probabilities (k,), whether the search continues."""
+    """The k beams: generated tokens (k, t), summed log-probabilities (k,), and whether the search continues."""
 
     tokens: Tensor
     scores: Tensor
@@ -116,7 +113,7 @@ class Beams:
 
     @classmethod
     def start(cls, count: int, device: torch.device) -> Beams:
-        """k equal rows, only the first of which counts, so that the first step does not choose k copies."""
+        """Return k equal rows; only the first one counts, so that the first step does not choose k copies."""
         scores = torch.full((count,), NEVER, device=device)
         scores[0] = 0.0
         return cls(torch.empty(count, 0, dtype=torch.int64, device=device), scores)
@@ -124,12 +121,12 @@ class Beams:
 
 @dataclass
 class Moment:
-    """The state with t tokens generated, to which a roll-back may return.
+    """The state after t generated tokens, to which a roll-back may return.
 
     Attributes:
         row: Attention (k, t) of the last token to the answer; earlier rows are in earlier moments.
         parents: The beam that each beam came from.
-        chosen: The (parent, token) pairs that were taken from this moment.
+        chosen: The (parent, token) pairs chosen at this moment.
     """
 
     beams: Beams
@@ -149,21 +146,21 @@ def column_scores(maps: Tensor, scale: float) -> Tensor:
 
 
 def leant_on(history: Tensor, where: int, threshold: int) -> bool:
-    """Whether every beam's history (k, n) names column ``where`` more than ``threshold`` times, late enough."""
+    """Whether every beam's history (k, n) has column ``where`` more than ``threshold`` times, and it is late enough."""
     return where >= EARLY and bool(((history == where).sum(dim=-1) > threshold).all())
 
 
 class Search:
-    """The hypotheses of one prompt, and what is remembered of their past.
+    """The beams of one prompt and their history.
 
     Attributes:
-        beams: The hypotheses under way.
+        beams: The current beams.
         maps: Attention (k, t, t) among the tokens of the answer.
         finished: The hypotheses that have ended.
         moments: The states so far, by length.
-        leanings: By step, the column that each beam leans on.
-        rejected: By length, the pairs that roll-backs to it have rejected.
-        uses: By length, how often it was rolled back to.
+        leanings: For each step, the column that each beam leans on.
+        rejected: By length, the pairs that roll-backs rejected there.
+        uses: By length, the number of roll-backs to it.
         rollbacks: The (from, to) lengths of all roll-backs.
     """
 
@@ -180,12 +177,12 @@ class Search:
         self.rollbacks: list[tuple[int, int]] = []
 
     def remember(self) -> None:
-        """Note the present state."""
+        """Remember the present state."""
         row = self.maps[:, -1] if self.moments else self.maps.flatten(1)
         self.moments.append(Moment(self.beams, row, self.parents, self.finished.copy()))
 
     def score(self, logits: Tensor, tokens: Tensor, own: Tensor, rows: Tensor, image: Tensor) -> Tensor:
-        """Scores (k, V) of the next token: penalised logits of the candidates, -999 elsewhere.
+        """Return scores (k, V) of the next token: penalised logits of the candidates, -999 elsewhere.
 
         Args:
             tokens: The candidates (k, C).
@@ -201,7 +198,7 @@ class Search:
         return torch.full_like(logits, FILLER).scatter(-1, tokens, scores)
 
     def target(self) -> int | None:
-        """The length to roll back to, if every beam leans on one token and that place is not used up."""
+        """Return the length to roll back to, if every beam leans on one token and the place is not used up."""
         where = int(self.leanings[-1].mode().values)
         if where + 2 >= WINDOW or not leant_on(
             torch.stack(self.leanings, dim=-1), where, self.rules.threshold
@@ -214,7 +211,7 @@ class Search:
         return None
 
     def rewind(self, length: int) -> None:
-        """Return to the moment with ``length`` tokens, or the one before the present, and reject what was chosen there."""
+        """Go back to the moment with ``length`` tokens, or to the previous one, and reject what was chosen there."""
         for place in range(1, len(self.moments) - length - 1):
             self.rejected.pop(WINDOW - place, None)
         restored = min(length, len(self.moments) - 2)
@@ -227,7 +224,7 @@ class Search:
         self.rejected.setdefault(length, []).extend(moment.chosen)
 
     def _map(self, length: int) -> Tensor:
-        """The attention map (k, t, t) of the moment with ``length`` tokens, from the rows of the moments before."""
+        """Rebuild the attention map (k, t, t) of a moment from the rows of the moments before it."""
         count = len(self.beams.scores)
         own = torch.arange(count, device=self.beams.scores.device)
         maps = self.moments[length].row.new_zeros(count, length, length)
@@ -238,14 +235,14 @@ class Search:
         return maps
 
     def reject(self, logits: Tensor, place: int) -> Tensor:
-        """Logits (k, V) after a roll-back, shifted so that their minimum and the pairs rejected at ``place`` are -999."""
+        """Shift logits (k, V) after a roll-back so that their minimum and the pairs rejected at ``place`` are -999."""
         parents, tokens = (list(part) for part in zip(*self.rejected[place], strict=True))
         scores = logits - (-FILLER + logits.amin(dim=-1, keepdim=True))
         scores[parents, tokens] = FILLER
         return scores
 
     def advance(self, log_probs: Tensor, ends: Ends) -> Tensor:
-        """Extend the beams by one token each and set ended hypotheses aside; the parent of each new beam (k,)."""
+        """Extend the beams by one token and set finished ones aside; return the parent of each new beam (k,)."""
         rules, (count, vocab) = self.rules, log_probs.shape
         # 2 k continuations as in the official program, more if several tokens can end an answer
         width = min(max(2, 1 + len(rules.eos)) * count, count * vocab)
@@ -267,19 +264,19 @@ class Search:
         done = self.finished.is_done(best.max().item(), length + 1)
         cut_off = not done and bool(ends(grown).all())
         self.beams = Beams(grown, best[kept], open=not done and not cut_off)
-        if cut_off:  # what is under way counts as it stands
+        if cut_off:  # unfinished beams count as they stand
             for row, score in zip(grown, best[kept].tolist(), strict=True):
                 self.finished.add(row, score, length + 1)
         self.moments[-1].chosen = list(zip(parents.tolist(), tokens.tolist(), strict=True))
         return parents
 
     def grow(self, parents: Tensor, rows: Tensor) -> None:
-        """Take in the attention (k, t) of the tokens just chosen to the answer."""
+        """Add the attention (k, t) of the newly chosen tokens to the answer."""
         self.parents = parents
         self.maps = _joined(self.maps[parents], rows)
 
 
 def _joined(maps: Tensor, rows: Tensor) -> Tensor:
-    """Maps (..., t, t) with one more row (..., t + 1) below, and a column of zeros above its last entry."""
+    """Add a row (..., t + 1) below maps (..., t, t), and zeros above its last entry."""
     wider = torch.nn.functional.pad(maps.to(rows.dtype), (0, 1))
     return torch.cat([wider, rows[..., None, :]], dim=-2)

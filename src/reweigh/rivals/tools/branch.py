@@ -1,8 +1,8 @@
 """A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
 
-The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state
-travels with the main pass's batch: it follows when the main cache is cropped, reordered by beams, or copied. It
-never shares a cache, a position offset or encoded features with the main pass.
+The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state travels with the main
+pass's batch and follows when the main cache is cropped, reordered by beams, or copied. It never shares a cache, a position
+offset or encoded features with the main pass.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Runner:
         self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
 
     def start(self, inputs: dict[str, Any], end: int) -> tuple[BranchState, Tensor]:
-        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V).
+        """Read a prompt that stands for the first ``end`` main columns; return its state and last logits (B, 1, V).
 
-        A prompt given as ``inputs_embeds`` has ``input_ids`` of the same shape beside them, for its positions only.
+        Inputs with ``inputs_embeds`` also have ``input_ids`` of the same shape, for the positions only.
         """
         inputs = dict(inputs)
         module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.language_model
@@ -97,7 +97,7 @@ class Runner:
     def prefill(
         self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
     ) -> tuple[BranchState, Tensor]:
-        """The first pass of a decoding loop: its state, and the logits (B, K, V) of the prompt.
+        """Run the first pass of a decoding loop; return its state and the prompt's logits (B, K, V).
 
         ``kwargs`` is what ``generate`` hands to the loop; ``why`` says why a kept cache cannot be continued.
         """
@@ -119,14 +119,14 @@ class Runner:
         return BranchState(cache, last, mask, end, end), output.logits
 
     def prompt_pass(self) -> Pass:
-        """The pass that read the prompt of a decoding loop, which keeps what the passes after it showed."""
+        """Return the pass that read a decoding loop's prompt; what later passes see is noted in its ``scratch``."""
         forward = HookManager.of(self.anatomy).forward
         if forward is None:
             raise InputError("generate was called outside the decoder's `with` block")
         return forward
 
     def rows(self, state: BranchState, rows: Tensor) -> BranchState:
-        """A state of its own for some rows of another."""
+        """Copy some rows of a state into a new one."""
         cache = new_cache(self.anatomy)
         for index, layer in enumerate(state.cache.layers):
             cache.update(layer.keys[rows], layer.values[rows], index)
@@ -135,18 +135,18 @@ class Runner:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Run passes of other sequences, such as a generation of the decoder's own, without disturbing the main one."""
+        """Run passes over other sequences, e.g. a generation of the decoder's own, without disturbing the main one."""
         with suspended(self.anatomy.model), self._own_offsets():
             yield
 
     def peek(self, state: BranchState, ids: Tensor) -> Tensor:
-        """Feed tokens (B, n) and forget them again; the last logits (B, 1, V)."""
+        """Feed tokens (B, n) and forget them again; return the last logits (B, 1, V)."""
         logits = self.step(state, ids)
         state.crop(ids.shape[1])
         return logits
 
     def step(self, state: BranchState, ids: Tensor, keep: int = 1) -> Tensor:
-        """Feed tokens (B, n); the last ``keep`` logits are (B, keep, V)."""
+        """Feed tokens (B, n); return the last logits (B, keep, V)."""
         position = state.position + torch.arange(1, ids.shape[1] + 1, device=state.position.device)
         state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
         with self._own_offsets():
@@ -189,7 +189,7 @@ class Branch:
         self.runner = Runner(anatomy)
 
     def logits(self, forward: Pass) -> Tensor | None:
-        """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
+        """Return the branch's logits (B, n, V) for the last columns of this pass; ``None`` inside a chunked prompt.
 
         One column where the prompt ends in this pass, all K columns of a later pass.
         """
@@ -248,7 +248,7 @@ class Branch:
 
 
 def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
-    """The positions ``generate`` would give to this prompt: padding-aware, and three-dimensional where needed."""
+    """Return the positions that ``generate`` would give this prompt: padding-aware, three-dimensional where needed."""
     prepare = getattr(anatomy.language_model, "_prepare_position_ids_for_generation", None)
     if prepare is None:
         return (mask.long().cumsum(-1) - 1).clamp_min(0)
@@ -256,7 +256,7 @@ def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
 
 
 def new_cache(anatomy: Anatomy) -> Any:
-    """A growing cache that can be cropped: windowed layers keep all their columns, their mask stays windowed."""
+    """Return a growing cache that can be cropped: windowed layers keep all columns, and only their mask is windowed."""
     config = anatomy.language_model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     plain = kinds <= {"full_attention", "sliding_attention", "chunked_attention"}
@@ -269,7 +269,7 @@ def _keep(module: Any, columns: int) -> dict[str, int]:
 
 
 def after_prompts(prompts: Tensor, answers: Sequence[Sequence[int] | Tensor], config: Any) -> Tensor:
-    """What ``generate`` returns for the answers of a decoding loop: each after its prompt, padded to one length.
+    """Return the answers of a decoding loop as ``generate`` does: each after its prompt, padded to one length.
 
     Args:
         prompts: Prompts (B, T); with more answers than prompts, consecutive answers share one.

@@ -10,21 +10,21 @@ the main pass rules out is cut.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch
-from reweigh.rivals.tools.inputs import forwardable
+from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 CUT = float("-inf")
 
 
 def keep_ratio(logits: Tensor, ratio: float | Tensor) -> Tensor:
-    """Tokens whose probability is at least ``ratio`` times the largest: a >= max a + ln ratio.
+    """Mark the tokens whose probability is at least ``ratio`` times the largest: a >= max a + ln ratio.
 
     Logits and log-probabilities give the same answer; ratio 0 keeps every token.
     """
@@ -49,15 +49,19 @@ def contrast(
 
 
 class Contrast(Decoder):
-    """A decoder that contrasts the main pass with one branch. A subclass gives the branch, and a rule if it has its own.
+    """A decoder that contrasts the main pass with one branch. A subclass says what the branch reads, or has its own rule.
 
     Args:
         alpha: Weight of the contrast; 0 needs no branch.
         beta: Plausibility cut as a share of the largest probability; 0 cuts nothing.
-        log_space: Mix log-probabilities instead of logits.
+
+    Attributes:
+        log_space: Whether log-probabilities are mixed instead of logits.
+        is_blind: Whether the branch reads the prompt without its image.
     """
 
-    log_space = False
+    log_space: ClassVar[bool] = False
+    is_blind: ClassVar[bool] = False
 
     def __init__(self, anatomy: Anatomy, processor: Any = None, *, alpha: float, beta: float) -> None:
         super().__init__(anatomy, processor)
@@ -66,11 +70,13 @@ class Contrast(Decoder):
         self.branch = Branch(anatomy, self.branch_inputs, type(self).__name__)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The branch's prompt, as the model's forward takes it: by default the main prompt, image included."""
+        """Return the branch's prompt, as the model's forward takes it."""
+        if self.is_blind:
+            return without_image(self.anatomy, self.processor, forward.inputs)
         return forwardable(self.anatomy, forward.inputs)
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
-        """New logits (B, n, V) of the last n columns, from those of the two passes."""
+        """Return new logits (B, n, V) of the last n columns from those of the two passes."""
         return contrast(main, reference, self.alpha, self.beta, log_space=self.log_space)
 
     def edit(self, forward: Pass) -> Tensor | None:
@@ -85,5 +91,5 @@ class Contrast(Decoder):
         return forward.with_last(edited, forward.image_rows())
 
     def reference(self, forward: Pass) -> Tensor | None:
-        """The branch's logits for the last columns of this pass."""
+        """Return the branch's logits for the last columns of this pass."""
         return self.branch.logits(forward)

@@ -8,7 +8,7 @@ suspended (the lens, a description, a branch) unless it says so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from reweigh.runtime.sequence import Sequence as Row
 
 
 class StreamEditor(Decoder):
-    """Base of the methods that edit the residual stream or the outputs of MLPs.
+    """Base of the methods that edit the residual stream or the outputs of MLPs; rows without an image are never edited.
 
     Attributes:
         state_layers: Blocks after which the stream goes through ``edit_state``; -1 is the embeddings.
@@ -41,18 +41,18 @@ class StreamEditor(Decoder):
         self._stays = False
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
-        """Another stream (B, T, d) in place of the one after a block, or ``None`` to leave it."""
+        """Return the stream (B, T, d) to use after a block, or ``None`` to leave it."""
         return None
 
     def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
-        """Another output (B, T, d) in place of an MLP's for the input ``x``, or ``None`` to leave it."""
+        """Return the output (B, T, d) to use for an MLP's input ``x``, or ``None`` to leave ``out``."""
         return None
 
     def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Put hooks on the blocks, unless they are there; return what removes them."""
+        """Put hooks on the blocks unless they are there already; return the function that removes them."""
         self._hooks = hooks
         if not self._undo and (self.state_layers or self.mlp_layers):
-            # found first: a refusal leaves no hook behind
+            # find all modules first, so that a refusal leaves no hook behind
             exits = {layer: self.anatomy.exit_of(layer) for layer in self.state_layers}
             mlps = {layer: mlp_of(self.anatomy, layer) for layer in self.mlp_layers}
             for layer, module in exits.items():
@@ -70,7 +70,7 @@ class StreamEditor(Decoder):
             self._undo.pop()()
 
     def _edited_pass(self) -> Pass | None:
-        """The pass whose stream is edited now: the one that runs, or one beside which the decoder edits its own."""
+        """Return the pass to edit now: the running one, or the one beside which the decoder runs passes to be edited."""
         opened = opened_on(self.anatomy.model)
         if opened is None or opened.request.decoder is not self or self._hooks is None:
             return None
@@ -93,6 +93,7 @@ class StreamEditor(Decoder):
         new = self.edit_state(layer, state, forward)
         if new is None:
             return None
+        new = in_image_rows(new, state, forward)
         return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
 
     def _after_mlp(
@@ -106,11 +107,12 @@ class StreamEditor(Decoder):
                 f"the MLP of block {layer} returned a {type(out).__name__}, not a tensor",
                 hint="mixtures of experts cannot be edited there; use another decoder",
             )
-        return self.edit_mlp(layer, args[0] if args else kwargs["x"], out, forward)
+        new = self.edit_mlp(layer, args[0] if args else kwargs["x"], out, forward)
+        return None if new is None else in_image_rows(new, out, forward)
 
 
 def _quiet(method: Callable[..., Any], layer: int) -> Callable[..., Any]:
-    """A hook at which a compiled forward breaks its graph instead of tracing it; it does not keep its decoder alive."""
+    """Make a hook that breaks the graph of a compiled forward instead of being traced, and keeps no decoder alive."""
     kept = weakref.WeakMethod(method)
 
     def hook(*given: Any) -> Any:
@@ -121,7 +123,7 @@ def _quiet(method: Callable[..., Any], layer: int) -> Callable[..., Any]:
 
 
 def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:
-    """The MLP of a block; a block without one, or with experts, is refused."""
+    """Return the MLP of a block; refuse a block without one, or with experts."""
     block: Any = anatomy.blocks[layer]
     mlp = getattr(block, "mlp", None)
     name = type(anatomy.model).__name__
@@ -144,9 +146,9 @@ def require_plain_mlps(anatomy: Anatomy, method: str) -> None:
 
 
 def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = False) -> Tensor:
-    """States (..., d) turned towards a direction (..., d), their length kept: |x| unit(unit(x) + strength unit(v)).
+    """Turn states (..., d) towards a direction and keep their length: |x| unit(unit(x) + strength unit(v)).
 
-    With ``against`` the strength grows by max(0, cos(x, -v)), so that states which point away are turned more.
+    With ``against`` the strength is multiplied by 1 + max(0, cos(x, -v)): states that point away are turned more.
     """
     push = strength * F.normalize(direction, dim=-1)
     if against:
@@ -155,14 +157,15 @@ def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = Fal
     return length * F.normalize(F.normalize(x, dim=-1) + push, dim=-1)
 
 
-def where_rows(rows: Iterable[bool], edited: Tensor, out: Tensor) -> Tensor:
-    """``edited`` (B, T, d) in the chosen rows, ``out`` in the others, in the type of ``out``."""
-    chosen = torch.tensor(list(rows), device=out.device)[:, None, None]
-    return torch.where(chosen, edited.to(out.dtype), out)
+def in_image_rows(edited: Tensor, own: Tensor, forward: Pass) -> Tensor:
+    """Return ``edited`` (B, T, d) in rows that have an image and ``own`` in the others, in the type of ``own``."""
+    has_image = [bool(row.positions) for row in forward.sequences(len(own))]
+    chosen = torch.tensor(has_image, device=own.device)[:, None, None]
+    return torch.where(chosen, edited.to(own.dtype), own)
 
 
 def image_keys(rows: Sequence[Row], total: int, width: int, device: torch.device) -> Tensor:
-    """Which of the ``width`` attention keys of each row are image columns, bool (rows, width).
+    """Return which of the ``width`` attention keys of each row are image columns, bool (rows, width).
 
     Keys are the last ``width`` of ``total`` columns; a longer, pre-allocated cache has empty keys behind them.
     """

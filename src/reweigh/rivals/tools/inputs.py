@@ -26,7 +26,7 @@ TAG_TOKENS = ("start_image_token", "end_image_token", "boi_token", "eoi_token")
 
 
 def forwardable(anatomy: Anatomy, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``generate``'s arguments the model's forward takes as input; a picture must be among them."""
+    """Return those of ``generate``'s arguments that the model's forward reads; a picture must be among them."""
     pixels(inputs)
     known = inspect.signature(anatomy.model.forward).parameters
     kept = {
@@ -39,7 +39,7 @@ def forwardable(anatomy: Anatomy, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pixels(inputs: Mapping[str, Any]) -> Tensor:
-    """The picture as the processor gave it."""
+    """Return the picture as the processor made it."""
     values = inputs.get("pixel_values")
     if not isinstance(values, Tensor):
         raise UnsupportedError(
@@ -50,7 +50,7 @@ def pixels(inputs: Mapping[str, Any]) -> Tensor:
 
 
 def picture_parts(anatomy: Anatomy, inputs: Mapping[str, Any]) -> list[Tensor]:
-    """The pixels of each row that has an image, in order: its images, tiles or patches together."""
+    """Return the pixels of each row that has an image: its images, tiles or patches together."""
     picture, ids = pixels(inputs), prompt_ids(inputs)
     if picture.ndim == 5:  # (images, tiles, channels, height, width)
         return list(torch.split(picture, 1))
@@ -61,14 +61,14 @@ def picture_parts(anatomy: Anatomy, inputs: Mapping[str, Any]) -> list[Tensor]:
 
 
 def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
-    """The prompt's ids by row, padding left out."""
+    """Return the prompt's ids by row, without padding."""
     ids, mask = prompt_ids(inputs), inputs.get("attention_mask")
     seen = torch.ones_like(ids) if mask is None else mask
     return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> dict[str, Tensor]:
-    """Ids and attention mask of rows of any lengths, padded on the left."""
+    """Pad rows of any length on the left; return their ids and attention mask."""
     width = max(len(row) for row in rows)
     ids = [[0] * (width - len(row)) + list(row) for row in rows]
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
@@ -79,7 +79,7 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> dict[str, Ten
 
 
 def with_ids(anatomy: Anatomy, inputs: Mapping[str, Any], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Inputs with other ids in them, padded on the left, and with token types to match where the family has them."""
+    """Replace the ids of inputs, padded on the left, and their token types where the family has them."""
     made = {**inputs, **padded(rows, prompt_ids(inputs).device)}
     ids = made["input_ids"]
     for name in TOKEN_TYPES:
@@ -89,7 +89,7 @@ def with_ids(anatomy: Anatomy, inputs: Mapping[str, Any], rows: Sequence[Sequenc
 
 
 def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The prompt with its image tokens, and the tags that enclose them, taken out."""
+    """Remove the image tokens from a prompt, and the tags that enclose them."""
     tags, image = image_tags(anatomy, processor), set(anatomy.image_tokens)
     rows = []
     for row in rows_of(inputs):
@@ -110,7 +110,7 @@ def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -
 
 
 def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
-    """Ids of the tokens that open and close an image in the prompt."""
+    """Return the ids of the tokens that open and close an image in the prompt."""
     found = {value for name in TAG_NAMES if isinstance(value := getattr(anatomy.config, name, None), int)}
     tokenizer = tokenizer_of(processor)
     for name in TAG_TOKENS:
@@ -121,7 +121,7 @@ def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
 
 
 def word_tokens(processor: Any, word: str) -> list[int]:
-    """Token ids of a word as it stands inside a sentence."""
+    """Return the token ids of a word as it stands inside a sentence."""
     tokenizer = tokenizer_of(processor)
     alone = list(tokenizer(word, add_special_tokens=False)["input_ids"])
     pieces = tokenizer.convert_ids_to_tokens(alone)

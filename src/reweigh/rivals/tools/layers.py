@@ -42,7 +42,7 @@ class EarlyLayers(Decoder):
         self.lens = Lens(anatomy.norm, anatomy.head)
 
     def combine(self, final: Tensor, early: Tensor) -> Tensor:
-        """New logits (B, V) of one column from its ``final`` ones (B, V) and its ``early`` ones (J, B, V)."""
+        """Return new logits (B, V) of one column from its ``final`` (B, V) and ``early`` (J, B, V) logits."""
         raise NotImplementedError
 
     def edit(self, forward: Pass) -> Tensor | None:
@@ -57,7 +57,7 @@ class EarlyLayers(Decoder):
         return forward.with_last(torch.stack(columns, dim=1))
 
     def read_and_combine(self, logits: Tensor, streams: dict[int, Tensor]) -> Tensor:
-        """New logits (B, V) of one column from its own and the streams (B, d) after each block in ``layers``."""
+        """Return new logits (B, V) of one column from its own and from the streams (B, d) after ``layers``."""
         final = logits.float()
         early = [
             self.lens.read(streams[index - 1], norm=self.norm).float().to(final.device)
@@ -79,17 +79,17 @@ def reversed_js(first: Tensor, second: Tensor) -> Tensor:
 
 
 def scaled_layers(first: int, last: int, count: int) -> list[int]:
-    """The indices from ``first`` to ``last`` of 32 blocks, or the same share of another depth."""
+    """Return the indices from ``first`` to ``last`` of 32 blocks, or the same share of another depth."""
     return list(range(first * count // OFFICIAL_DEPTH, last * count // OFFICIAL_DEPTH + 1))
 
 
 def first_index(count: int, tied: bool) -> int:
-    """The first index of a bucket: tied embeddings predict the input token itself, so their first states are skipped."""
+    """Return the first index of a bucket. Tied embeddings predict the input token, so their first states are skipped."""
     return min(2, max(0, count // 2 - 1)) if tied else 0
 
 
 def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
-    """The indices below N = ``count`` that a name ("low", "high") or a list stands for."""
+    """Return the indices below ``count`` that a name ("low", "high") or a list stands for."""
     start = first_index(count, tied)
     if name == "low":
         found = list(range(start, count // 2 if count <= DEEP else 20, 2))
@@ -108,6 +108,6 @@ def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
 
 
 def is_tied(anatomy: Anatomy) -> bool:
-    """Whether input and output embeddings are the same matrix, judged by the matrix and not by the configuration."""
+    """Whether input and output embeddings are the same matrix, whatever the configuration says."""
     own: Any = anatomy.language_model
     return getattr(own.get_input_embeddings(), "weight", None) is getattr(anatomy.head, "weight", own)

@@ -1,6 +1,6 @@
-"""Options of a decoder, checked against its signature before anything is loaded or run: names and types.
+"""Check a decoder's options, names and types, against its signature before anything is loaded or run.
 
-A value must be of the annotated type: the text ``"False"``, as a command line may give it, would be true.
+A value must be of the annotated type: the text ``"False"`` from a command line would otherwise count as true.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = {
 
 
 def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -> None:
-    """Say which option a decoder does not know or cannot read, and what it takes."""
+    """Refuse an option that a decoder does not know or whose type is wrong, and name what it takes."""
     signature = inspect.signature(entry)
     known = [
         parameter.name
@@ -45,7 +45,7 @@ def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -
         ) from error
     try:
         hints = get_type_hints(entry.__init__)
-    except NameError:  # names that are imported for type checkers alone
+    except NameError:  # names that only type checkers import
         return
     for option, value in options.items():
         if option in hints and not fits(value, hints[option]):
@@ -57,7 +57,7 @@ def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated kind; a kind that is not known here takes anything."""
+    """Whether a value is of an annotated type; types unknown here accept anything."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, one) for one in inner)
@@ -76,12 +76,12 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Real) and math.isfinite(value)
     try:
         return isinstance(value, hint) if isinstance(hint, type) and origin is None else True
-    except TypeError:  # a protocol or a typed dictionary, which only type checkers can ask
+    except TypeError:  # a protocol or a typed dictionary
         return True
 
 
 def kind(hint: Any) -> str:
-    """An annotated kind as text."""
+    """Describe an annotated type in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(kind(one) for one in inner))
@@ -101,7 +101,7 @@ def require_processor(name: str, processor: Any, why: str) -> None:
 
 
 def word_list(name: str, given: Sequence[str] | str | Path) -> tuple[str, ...]:
-    """The words of an option: a list, or a file with one per line."""
+    """Read the words of an option: a list, or a file with one per line."""
     hint = f'{name}=["dog", "frisbee"], or a file with one word per line'
     if isinstance(given, str | Path):
         try:

@@ -1,4 +1,4 @@
-"""What is learned from a model's labelled answers, each kind in a sealed folder as a reference table is.
+"""What is learned from a model's labelled answers, kept in sealed folders like reference tables.
 
 :class:`SteeringVectors` (ASD) are differences between the states of factual and hallucinated tokens. :class:`PairDirections`
 (VTI, Nullu) come from pairs of answers about one image, one truthful and one that names absent objects; their states are
@@ -70,7 +70,7 @@ class Learned:
 
     @classmethod
     def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
-        """An artifact, or the one in a folder; one that another model made is refused unless forced."""
+        """Return an artifact, or load it from a folder; refuse another model's unless forced."""
         found = cls.load(given) if isinstance(given, str | Path) else given
         if not force:
             found.check_pairing(identify(anatomy, processor))
@@ -96,7 +96,7 @@ class Learned:
 
 
 class LabelledSums:
-    """Sums of labelled states: factual and hallucinated tokens apart, in float64."""
+    """Sums of labelled states, separately for factual and hallucinated tokens, in float64."""
 
     def __init__(self, blocks: int, width: int) -> None:
         self.sums = np.zeros((2, blocks, width))
@@ -240,11 +240,11 @@ class PairDirections(Learned):
 
     @classmethod
     def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
-        """The directions for a model of as many blocks."""
+        """Return the directions; refuse those of a model with another number of blocks."""
         found = super().of(given, anatomy, processor, force=force)
         if len(found.direction) != len(anatomy.blocks):
             raise InputError(
-                f"the pair directions are of {len(found.direction)} blocks, but the model has {len(anatomy.blocks)}",
+                f"there are pair directions of {len(found.direction)} blocks, but the model has {len(anatomy.blocks)}",
                 hint=f"make them again with {MAKE}",
             )
         return found
