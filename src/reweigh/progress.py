@@ -76,10 +76,10 @@ class Lines(tqdm):
 
 
 def progress(
-    items: Iterable[T], what: str, *, total: int | None = None, done: int = 0, show: bool | None = None
+    items: Iterable[T], what: str, *, total: int | None = None, show: bool | None = None
 ) -> Iterator[T]:
-    """Iterate with a bar; ``done`` items of ``total`` were finished by an earlier run."""
-    yield from _made(items, show, desc=what, total=total, initial=done)
+    """Iterate with a bar."""
+    yield from _made(items, show, desc=what, total=total)
 
 
 def bar(

@@ -53,7 +53,7 @@ def test_a_head_that_casts_is_run():
     assert head_dtype(Upcast(WIDTH, 20).to(torch.bfloat16), WIDTH, "cpu") == torch.float32
 
 
-def test_packed_heads_follow_their_states():
+def test_packed_heads_are_asked_with_float32_states():
     class Packed(nn.Module):
         weight = nn.Parameter(torch.zeros(4, dtype=torch.uint8), requires_grad=False)
 
@@ -61,4 +61,3 @@ def test_packed_heads_follow_their_states():
             return x.repeat(1, 3)
 
     assert head_dtype(Packed(), WIDTH, "cpu") == torch.float32
-    assert head_dtype(Packed(), WIDTH, "cpu", states=torch.float16) == torch.float16

@@ -177,13 +177,16 @@ def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]])
     write_bytes(path, tensor_bytes(tensors))
 
 
-def tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """Return NumPy arrays as safetensors; equal content gives equal bytes."""
+def tensor_bytes(
+    tensors: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, str] | None = None
+) -> bytes:
+    """Return NumPy arrays as safetensors; equal content gives equal bytes if ``metadata`` has at most one entry."""
     import numpy as np
     from safetensors.numpy import save
 
     # safetensors writes raw memory, which is wrong for a strided or transposed array
-    return bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
+    arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    return bytes(save(arrays, metadata=metadata))
 
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:

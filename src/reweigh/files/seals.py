@@ -23,6 +23,7 @@ from reweigh.files.artifacts import (
     read_jsonl,
     read_safetensors,
     sha256_json,
+    tensor_bytes,
     to_json,
     write_bytes,
     write_json,
@@ -82,13 +83,8 @@ def write_sealed_tensors(
     path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]], page: Mapping[str, Any]
 ) -> None:
     """Write arrays and a page about them into one file that carries the hash of both."""
-    import numpy as np
-    from safetensors.numpy import save
-
-    arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
-    sealed = {**page, TENSORS_SEAL: sha256_tensors(arrays)}
-    text = to_json({**sealed, SEAL: sha256_json(sealed)})
-    write_bytes(path, save(arrays, metadata={SEALED_PAGE: text}))  # one entry: the order of several varies
+    text = to_json(with_seal({**page, TENSORS_SEAL: sha256_tensors(tensors)}))
+    write_bytes(path, tensor_bytes(tensors, {SEALED_PAGE: text}))
 
 
 def read_sealed_tensors(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:

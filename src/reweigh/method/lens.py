@@ -132,25 +132,20 @@ def head_width(head: Any) -> int:
     return int(head.in_features if weight is None else weight.shape[1])
 
 
-def head_dtype(
-    head: Any, width: int, device: torch.device | str, *, states: torch.dtype | None = None
-) -> torch.dtype:
-    """The dtype of ``head``'s output for states (P, ``width``) on ``device``, in the surroundings of the call.
+def head_dtype(head: Any, width: int, device: torch.device | str) -> torch.dtype:
+    """Return the dtype of ``head``'s output for states (P, ``width``) on ``device``, under autocast if it is on.
 
     A plain linear layer outside autocast gives its weight's type; any other is run on one state of zeros, without its
-    hooks. A weight on the meta device is an offloaded one, which is brought to the states when its layer runs.
-
-    Args:
-        states: Type of the states; by default that of a floating-point weight, else float32.
+    hooks. The state has the type of a floating-point weight, else float32. A weight on the meta device is an offloaded
+    one, which is brought to the states when its layer runs.
     """
     device = torch.device(device)
     weight = float_weight(head)
-    floating = None if weight is None else weight.dtype
-    given = states or floating or torch.float32
     kinds = ("cpu", "cuda") if device.type == "meta" else (device.type,)
-    if type(head) is nn.Linear and given == floating and not any(map(torch.is_autocast_enabled, kinds)):
-        return given
+    if type(head) is nn.Linear and weight is not None and not any(map(torch.is_autocast_enabled, kinds)):
+        return weight.dtype
+    states = torch.float32 if weight is None else weight.dtype
     with torch.no_grad():
-        zeros = torch.zeros(1, width, dtype=given, device="cpu" if device.type == "meta" else device)
+        zeros = torch.zeros(1, width, dtype=states, device="cpu" if device.type == "meta" else device)
         logits: Tensor = head.forward(zeros)
     return logits.dtype

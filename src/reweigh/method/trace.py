@@ -184,9 +184,9 @@ class Trace:
         title = f"{len(self)} steps, layer {self.layer}; steps whose winner the edit changed (row 0)"
         return grid(title, ("step", "held back (its first piece)", "written instead", "lost logit"), rows)
 
-    def word(self, index: int, row: int = 0) -> str:
-        """The whole word that a step wrote a piece of; punctuation and blanks as they are."""
-        pieces = [self._decode(int(recorded.after[row])) for recorded in self._recorded]
+    def word(self, index: int) -> str:
+        """Return the whole word that a step of row 0 wrote a piece of; punctuation and blanks as they are."""
+        pieces = [self._decode(int(recorded.after[0])) for recorded in self._recorded]
         if not pieces[index].strip()[:1].isalpha():
             return pieces[index].strip()
         first = last = index

@@ -22,6 +22,7 @@ from reweigh.method.references import References, least_count, strength
 from reweigh.provenance import first_difference
 from reweigh.tables.folders import MANIFEST, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
+from reweigh.text import in_words
 
 if TYPE_CHECKING:
     from reweigh.tables.identity import Identity
@@ -238,7 +239,9 @@ class ReferenceTable:
         if self.made_with["dtype"] != dtype:
             differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
         if (rule := self.made_with["candidates"]) != candidate_rule():
-            differing.append(f"candidate rule: table {_words(rule)}, this version {_words(candidate_rule())}")
+            differing.append(
+                f"candidate rule: table {in_words(rule)}, this version {in_words(candidate_rule())}"
+            )
         if differing:
             raise MismatchError(
                 f"this table was made with {record.get('model_id') or 'another model'}, "
@@ -309,11 +312,3 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
     least = least_count(str(table.made_with.get("rule", "")))
     if (table.counts < least).any():
         yield f"the count of a token is {int(table.counts.min())}, its rule asks for {least}"
-
-
-def _words(rule: Any) -> str:
-    return (
-        ", ".join(f"{name} {value}" for name, value in rule.items())
-        if isinstance(rule, Mapping)
-        else str(rule)
-    )

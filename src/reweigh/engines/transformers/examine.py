@@ -83,9 +83,8 @@ def _between(states: Mapping[int, Tensor], reported: tuple[Tensor, ...], last: i
     return tuple(layer for layer in range(last) if not torch.equal(states[layer], reported[layer + 1]))
 
 
-def _rank_agreement(read: Tensor, own: Tensor, top: int = 50) -> float:
-    top = min(top, own.shape[-1])
-    best = own.topk(top, dim=-1).indices
+def _rank_agreement(read: Tensor, own: Tensor) -> float:
+    best = own.topk(min(50, own.shape[-1]), dim=-1).indices
     ranks = [(logits.unsqueeze(1) > logits.gather(1, best).unsqueeze(2)).sum(-1) for logits in (read, own)]
     return float((ranks[0] == ranks[1]).float().mean())
 

@@ -11,7 +11,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -136,20 +136,12 @@ class HookManager:
             del _managers[id(self.anatomy.model)]
 
     def _engage(self, decoder: Decoder) -> Callable[[], None]:
-        release = self._attention.hold() if decoder.attends else None
-        try:
-            undo = decoder.engage(self)
-        except BaseException:
-            if release is not None:
-                release()
-            raise
-
-        def both() -> None:
-            undo()
-            if release is not None:
-                release()
-
-        return both
+        """Install what a decoder needs; return a function that undoes it."""
+        with ExitStack() as undo:
+            if decoder.attends:
+                undo.callback(self._attention.hold())
+            undo.callback(decoder.engage(self))
+            return undo.pop_all().close
 
     def _install(self) -> None:
         model, language_model = self.anatomy.model, self.anatomy.language_model
