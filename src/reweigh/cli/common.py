@@ -143,17 +143,6 @@ class Point:
         """Return the flags of this group that were given."""
         return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
 
-    def attach(self, name: str, loading: Loading) -> Any:
-        """Load the model and attach ReWEIGH; print where the beta comes from unless it was given."""
-        options = self.options(name)
-        model, processor = loading.load(name)
-        from reweigh.decoding import attach
-
-        session = attach(model, processor, **options)
-        if self.beta is None:
-            note(str(session.point))
-        return session
-
 
 def world_path() -> Path:
     """Return the embedded checkpoint's folder."""
@@ -295,13 +284,13 @@ def finish(*written: Path | str, then: str | None = None) -> None:
         note(f"next: {then}")
 
 
-def console(*, stderr: bool = False) -> Any:
+def console() -> Any:
     """Make a rich console that wraps to the terminal; in a pipe it has no colours and does not truncate."""
     import os
 
     from rich.console import Console
 
-    found = Console(stderr=stderr, highlight=False)
+    found = Console(highlight=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = PIPE_WIDTH
     return found

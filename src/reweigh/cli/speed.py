@@ -49,11 +49,14 @@ def speed(
     names = find_rivals(rival)
 
     def figures(plan: Rounds) -> Iterator[Measurement]:
+        from reweigh.decoding import attach
         from reweigh.images import read_image
         from reweigh.speed.generation import describing, generation_figures
         from reweigh.world.scenes import scene
 
-        session = common.Point(table=table, layer=None, beta=None).attach(model, loading)
+        where = common.table_of(model, table)  # refused before the model is loaded
+        session = attach(*loading.load(model), table=where)
+        common.note(str(session.point))
         picture = scene("evaluation", index=0).image() if image is None else read_image(image)
         name = "embedded" if model == common.WORLD else Path(model).name
         yield from generation_figures(
