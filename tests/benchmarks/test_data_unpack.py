@@ -129,6 +129,16 @@ def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
         unpack(archive, tmp_path / "out")
 
 
+@pytest.mark.parametrize("method", [9, 12, 14, 99])
+def test_a_member_with_another_compression_is_one_message(tmp_path: Path, method: int) -> None:
+    """A flipped bit can turn deflate into bzip2 or LZMA, whose errors differ."""
+    data = bytearray(make_zip(tmp_path / "x.zip", {"a.bin": bytes(range(256)) * 4}).read_bytes())
+    data[8] = data[data.index(b"PK\1\2") + 10] = method
+    (tmp_path / "x.zip").write_bytes(data)
+    with pytest.raises(UnpackError, match="unpacked"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")
+
+
 def test_an_archive_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnpackError, match="no file"):
         unpack(make_zip(tmp_path / "x.zip", {}), tmp_path / "out")

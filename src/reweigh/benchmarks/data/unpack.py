@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import stat
 import struct
@@ -23,6 +24,7 @@ END_RECORD = struct.Struct("<4s4H2LH")
 BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
+    lzma.LZMAError,
     EOFError,
     RuntimeError,
     ValueError,
@@ -71,7 +73,7 @@ def unpack(
     except OSError as error:
         raise UnpackError(
             f"{archive} cannot be unpacked into {folder} ({error.strerror or error})",
-            hint="check free space and write permission",
+            hint="check free space and write permission" if error.errno else "it is damaged; fetch it again",
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
