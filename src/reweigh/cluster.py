@@ -154,14 +154,12 @@ class Pool:
         )
         actors = [kind.remote(make, arguments) for _ in range(cluster.size(ray.cluster_resources()))]
         self._starting = {actor.describe.remote(): actor for actor in actors}
-        self._busy: dict[Any, Any] = {}
         self._idle: list[Any] = []
-        self._finished: set[Any] = set()
         self._reason = ""
         self.described: dict[str, Any] = {}
         with bar("waiting for a worker", unit="worker") as progress:
             while self._starting and not self._idle:
-                self._wait()
+                self._wait({})
                 progress.refresh()
         if not self._idle:
             raise ReweighError(
@@ -173,25 +171,20 @@ class Pool:
     def unordered(self, tasks: Tasks) -> Generator[tuple[int, Any], None, None]:
         """Yield the number and the result of each task, in the order of completion.
 
-        Several calls may take turns: while one waits, it also collects the results of others.
-
         Raises:
             ReweighError: A worker refused, or a task failed again and again.
         """
-        waiting, own = iter(tasks), dict[Any, int]()
+        waiting, busy = iter(tasks), dict[Any, tuple[Any, int]]()
         while True:
             while self._idle and (task := next(waiting, None)) is not None:
                 actor = self._idle.pop(0)
                 ref = actor.work.options(retry_exceptions=True).remote(task[1], self._shared)
-                self._busy[ref], own[ref] = actor, task[0]
-            finished = [ref for ref in own if ref in self._finished]
-            if not finished and not own and self._idle:  # nothing is left to do
+                busy[ref] = actor, task[0]
+            if not busy:
                 return
-            if not finished:
-                self._wait()
-            for ref in finished:
-                self._finished.remove(ref)
-                number = own.pop(ref)
+            for ref in self._wait(busy):
+                actor, number = busy.pop(ref)
+                self._idle.append(actor)
                 try:
                     result = self._ray.get(ref)
                 except Exception as error:  # the actor died too often, or the engine raised
@@ -201,22 +194,20 @@ class Pool:
                     ) from error
                 yield number, _accepted(result)
 
-    def _wait(self) -> None:
-        """Wait for an actor to start or to finish a task; leave out actors that cannot start."""
-        ready, _ = self._ray.wait([*self._starting, *self._busy], num_returns=1, timeout=POLL)
-        for ref in ready:
-            if ref in self._busy:
-                self._idle.append(self._busy.pop(ref))
-                self._finished.add(ref)
-                continue
+    def _wait(self, busy: Iterable[Any]) -> list[Any]:
+        """Wait for a call and return it if it is one of ``busy``; actors that have started meanwhile become idle."""
+        ready, _ = self._ray.wait([*self._starting, *busy], num_returns=1, timeout=POLL)
+        for ref in [ref for ref in ready if ref in self._starting]:
             actor = self._starting.pop(ref)
+            ready.remove(ref)
             try:
                 described = self._ray.get(ref)
-            except Exception as error:  # what the actor's start raised, in Ray's words
+            except Exception as error:  # what the actor's start raised; it is left out
                 self._reason = _words(error)
                 continue
             self.described = self.described or _accepted(described)
             self._idle.append(actor)
+        return list(ready)
 
 
 def _words(error: Exception) -> str:

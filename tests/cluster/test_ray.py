@@ -254,14 +254,6 @@ def test_work_starts_with_the_first_worker_that_finds_room():
     assert sorted(pool.unordered([(7, 2), (8, 3)])) == [(7, 4), (8, 9)]
 
 
-def test_two_loops_share_the_workers_and_each_gets_its_own_results():
-    pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})
-    answers = pool.unordered(enumerate(range(6)))
-    first = [next(answers), next(answers)]
-    assert sorted(pool.unordered([(0, 10), (1, 11), (2, 12)])) == [(0, 100), (1, 121), (2, 144)]
-    assert sorted([*first, *answers]) == [(n, n * n) for n in range(6)]
-
-
 def test_tasks_are_made_when_they_are_handed_out():
     made = []
     pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})

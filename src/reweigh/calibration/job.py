@@ -1,13 +1,14 @@
-"""What a calibration does: its settings, the same for every engine, and a loaded model tied to them."""
+"""The settings of a calibration, the same for every engine, and a loaded model tied to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from reweigh.engines.transformers.observe import observe
-from reweigh.errors import InputError, require_known
+from reweigh.errors import InputError, UnsupportedError, require_known
 from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.points import published_point
 from reweigh.families.processor import prompt_hash
@@ -17,11 +18,13 @@ from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
 from reweigh.shards import Shard
+from reweigh.tables.identity import Identity
 from reweigh.tables.observations import ImageObservations
+from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import candidate_rule
 
 VLLM_BATCH = 32
-"""Images of one part inside vLLM: enough to keep its batch full, few enough to lose when a run is stopped."""
+"""Images per part inside vLLM: enough to fill its batch, few enough to lose when a run is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class CalibrationSettings:
 
 @dataclass(frozen=True)
 class TransformersJob:
-    """The settings of a calibration tied to a model."""
+    """A model and its processor tied to the settings of a calibration."""
 
     model: Any
     processor: Any
@@ -80,36 +83,26 @@ class TransformersJob:
     layers: tuple[int, ...]
     settings: CalibrationSettings
 
-    def made_with(self) -> dict[str, Any]:
-        """What every shard of this calibration shares, and every table carries."""
-        generation = self.generation()
-        return {
-            "identity": self.anatomy.identify(self.processor).to_json(),
-            "layers": list(self.layers),
-            "lens": self.lens.mode,
-            "dtype": self.lens.dtype,
-            "chunk": self.lens.chunk,
-            "candidates": candidate_rule(),
-            "prompt": self.settings.prompt,
-            "prompt_sha256": prompt_hash(self.processor, self.settings.prompt, self.settings.template),
-            "max_new_tokens": self.settings.max_new_tokens,
-            "batch_size": self.settings.batch_size,
-            **self.made_by(),
-            "versions": versions(),
-            **({"generation": generation} if generation else {}),
-            **({} if self.settings.readout == DMRR else {"readout": self.settings.readout}),
-        }
+    engine: ClassVar[str | None] = None
 
-    def made_by(self) -> dict[str, Any]:
-        """What names the engine, if it is another than transformers."""
-        return {}
+    def made_with(self) -> dict[str, Any]:
+        """Return what every shard of this calibration shares, and every table carries."""
+        return record_of(
+            self.settings,
+            self.processor,
+            identity=self.anatomy.identify(self.processor),
+            layers=self.layers,
+            lens={"lens": self.lens.mode, "dtype": self.lens.dtype, "chunk": self.lens.chunk},
+            generation=self.generation(),
+            engine=self.engine,
+        )
 
     def generation(self) -> dict[str, Any]:
-        """The checkpoint's own settings that change greedy decoding."""
+        """Return the checkpoint's own settings that change greedy decoding."""
         return greedy_settings(self.anatomy.language_model.generation_config)
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        """The model's inputs of some pictures."""
+        """Build the model's inputs for some pictures."""
         prompts = [self.settings.prompt] * len(pictures)
         return build_inputs(self.model, self.processor, pictures, prompts, template=self.settings.template)
 
@@ -127,6 +120,33 @@ class TransformersJob:
         )
 
 
+def record_of(
+    settings: CalibrationSettings,
+    processor: Any,
+    *,
+    identity: Identity,
+    layers: Sequence[int],
+    lens: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    engine: str | None,
+) -> dict[str, Any]:
+    """Return what every shard of a calibration shares; ``engine`` is named if it is not transformers."""
+    return {
+        "identity": identity.to_json(),
+        "layers": list(layers),
+        **lens,
+        "candidates": candidate_rule(),
+        "prompt": settings.prompt,
+        "prompt_sha256": prompt_hash(processor, settings.prompt, settings.template),
+        "max_new_tokens": settings.max_new_tokens,
+        "batch_size": settings.batch_size,
+        "versions": versions(),
+        **({"engine": engine} if engine else {}),
+        **({"generation": generation} if generation else {}),
+        **({} if settings.readout == DMRR else {"readout": settings.readout}),
+    }
+
+
 def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> TransformersJob:
     """Tie the settings of a calibration to a model, refusing layers that it does not have."""
     kind: type[TransformersJob] = TransformersJob
@@ -138,13 +158,17 @@ def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> Trans
         anatomy: Anatomy = find_mlx(model, processor)
     else:
         anatomy = find_anatomy(model)
-    layers = settings.layers
-    if layers is None:
-        published = published_point(anatomy)
-        layers = (-1,) if published is None else (published.layer,)
+    layers = layers_to_read(settings, published_point(anatomy))
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
     lens = Lens(anatomy.norm, anatomy.head, dtype=settings.dtype, chunk=settings.chunk)
     return kind(model, processor, anatomy, lens, blocks, settings)
+
+
+def layers_to_read(settings: CalibrationSettings, published: OperatingPoint | None) -> tuple[int, ...]:
+    """Return the layers asked for, else the paper's for this model, else the last."""
+    if settings.layers is not None:
+        return settings.layers
+    return (-1,) if published is None else (published.layer,)
 
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -168,13 +192,32 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def greedy_settings(generation_config: Any) -> dict[str, Any]:
-    """The settings in effect that change greedy decoding, as plain values; empty for most checkpoints."""
+    """Return the settings in effect that change greedy decoding, as plain values; empty for most checkpoints."""
     found = {name: _plain(getattr(generation_config, name, None)) for name in NEUTRAL}
     return {name: value for name, value in found.items() if value is not None and value not in NEUTRAL[name]}
 
 
+def stored_greedy_settings(
+    checkpoint: str | Path, engine: str, *, known: Collection[str] = (), revision: str | None = None
+) -> dict[str, Any]:
+    """Read a checkpoint's settings that change greedy decoding; refuse those that ``engine`` applies differently."""
+    from transformers import GenerationConfig
+
+    try:
+        found = greedy_settings(GenerationConfig.from_pretrained(checkpoint, revision=revision))
+    except OSError:  # it has none
+        return {}
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise UnsupportedError(
+            f"the checkpoint decodes greedily with {', '.join(unknown)}, which {engine} does not do as transformers does",
+            hint="calibrate with the transformers engine",
+        )
+    return found
+
+
 def _plain(value: Any) -> Any:
-    """The value as a page of JSON gives it back, so that a record read again equals a fresh one."""
+    """Return a value as JSON gives it back, so that a record read from a file equals a fresh one."""
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     if isinstance(value, dict):

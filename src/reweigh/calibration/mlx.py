@@ -1,4 +1,4 @@
-"""A calibration with a model of mlx-vlm: the same settings and observations as with transformers, row by row."""
+"""Calibrate an mlx-vlm model row by row, with the settings and observations of the transformers engine."""
 
 from __future__ import annotations
 
@@ -6,48 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.calibration.job import TransformersJob, greedy_settings
+from reweigh.calibration.job import TransformersJob, stored_greedy_settings
 from reweigh.engines.mlx.generation import answer_of, build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import checkpoint_folder
 from reweigh.engines.transformers.observe import StepObserver, observations_of, observing_reader
-from reweigh.errors import UnsupportedError
 from reweigh.tables.observations import ImageObservations
 
 
 @dataclass(frozen=True)
 class MlxJob(TransformersJob):
-    """The settings of a calibration tied to a model of mlx-vlm."""
+    """An mlx-vlm model and its processor tied to the settings of a calibration."""
 
     anatomy: Any
-
-    def made_by(self) -> dict[str, Any]:
-        """Names the engine."""
-        return {"engine": "mlx"}
+    engine = "mlx"
 
     def generation(self) -> dict[str, Any]:
-        """Nothing: a checkpoint whose settings change greedy decoding is refused."""
-        from transformers import GenerationConfig
-
-        try:
-            found = greedy_settings(GenerationConfig.from_pretrained(checkpoint_folder(self.processor)))
-        except OSError:  # it has none
-            return {}
-        if found:
-            raise UnsupportedError(
-                f"the checkpoint decodes greedily with {', '.join(found)}, which mlx-vlm does not do as transformers does",
-                hint="calibrate with the transformers engine",
-            )
-        return {}
+        """Refuse a checkpoint whose settings change greedy decoding."""
+        return stored_greedy_settings(checkpoint_folder(self.processor), "mlx-vlm")
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        """mlx-vlm's inputs of each picture."""
+        """Build mlx-vlm's inputs for each picture."""
         prompt, template = self.settings.prompt, self.settings.template
         build = (build_row(self.anatomy, self.processor, one, prompt, template=template) for one in pictures)
         return {"rows": list(build)}
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
-        """Decode one row after the other greedily and turn each into its observations."""
+        """Decode one row after the other greedily and turn each into observations."""
         return [self._observe_row(key, row) for key, row in zip(keys, inputs["rows"], strict=True)]
 
     def _observe_row(self, key: str, row: Mapping[str, Any]) -> ImageObservations:

@@ -1,4 +1,4 @@
-"""Calibration inside vLLM: the same observations as with the transformers engine, at vLLM's throughput."""
+"""Calibrate inside vLLM: the observations of the transformers engine at vLLM's throughput."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.calibration.job import CalibrationSettings, greedy_settings
+from reweigh.calibration.job import (
+    CalibrationSettings,
+    layers_to_read,
+    record_of,
+    stored_greedy_settings,
+)
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.engines.vllm.tables import blocks_of, dtype_of, identify_model
 from reweigh.errors import CalibrationError, InputError, MissingExtraError, UnsupportedError
 from reweigh.families.points import nearest_point
-from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import render
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
-from reweigh.provenance import versions
 from reweigh.tables.observations import ImageObservations, count_candidates
-from reweigh.tables.table import candidate_rule
 
 PENALTY = "repetition_penalty"
 """The one setting of a checkpoint's greedy decoding that vLLM applies as transformers does."""
 
 
 class VllmJob:
-    """A calibration of a model that vLLM loads: it decodes without edits and keeps what is needed.
+    """A model that vLLM loads, tied to the settings of a calibration; it decodes without edits.
 
     Args:
         model: A Hub id or a checkpoint folder.
@@ -49,63 +51,42 @@ class VllmJob:
         from vllm.transformers_utils.processor import cached_processor_from_config
 
         require_plugin()
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # observations are handed over within one process
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # observations do not cross processes
         options = dict(engine)
         if current_platform.is_cpu() and options.get("dtype", "auto") == "auto":
             options["dtype"] = "float32"
         self.name, self.settings = name, settings
-        self.layers = _layers(model, settings.layers, engine)
+        self.layers = _layers(model, settings, engine)
         options["additional_config"] = {"reweigh": {"observe": list(self.layers)}}
         self.llm: Any = LLM(model=model, seed=0, **options)
         self.config = self.llm.llm_engine.vllm_config
-        self.processor = cached_processor_from_config(self.config.model_config)
-        self.generation = self._greedy_settings()
-
-    def _greedy_settings(self) -> dict[str, Any]:
-        """The checkpoint's own generation settings that change greedy decoding."""
-        from transformers import GenerationConfig
-
-        model = self.config.model_config
-        try:
-            found = greedy_settings(GenerationConfig.from_pretrained(model.model, revision=model.revision))
-        except OSError:  # it has none
-            return {}
-        unknown = sorted(set(found) - {PENALTY})
-        if unknown:
-            raise UnsupportedError(
-                f"the checkpoint decodes greedily with {', '.join(unknown)}, which vLLM does not do as transformers does",
-                hint="calibrate with the transformers engine",
-            )
-        return found
+        model_config = self.config.model_config
+        self.processor = cached_processor_from_config(model_config)
+        self.generation = stored_greedy_settings(
+            model_config.model, "vLLM", known=[PENALTY], revision=model_config.revision
+        )
 
     def made_with(self) -> dict[str, Any]:
-        """What every shard of this calibration shares, and every table carries."""
-        settings, model = self.settings, self.config.model_config
-        identity = replace(identify_model(model, self.config.load_config), model_id=self.name)
-        return {
-            "identity": identity.to_json(),
-            "layers": list(self.layers),
-            "lens": "native",
-            "dtype": dtype_of(model),
-            "chunk": CHUNK,
-            "candidates": candidate_rule(),
-            "prompt": settings.prompt,
-            "prompt_sha256": prompt_hash(self.processor, settings.prompt, settings.template),
-            "max_new_tokens": settings.max_new_tokens,
-            "batch_size": settings.batch_size,
-            "engine": "vllm",
-            "versions": versions(),
-            **({"generation": self.generation} if self.generation else {}),
-        }
+        """Return what every shard of this calibration shares, and every table carries."""
+        model = self.config.model_config
+        return record_of(
+            self.settings,
+            self.processor,
+            identity=replace(identify_model(model, self.config.load_config), model_id=self.name),
+            layers=self.layers,
+            lens={"lens": "native", "dtype": dtype_of(model), "chunk": CHUNK},
+            generation=self.generation,
+            engine="vllm",
+        )
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        """vLLM's inputs: the question as the transformers engine writes it, and the picture."""
+        """Build vLLM's inputs: the prompt as the transformers engine writes it, and the picture."""
         family = SimpleNamespace(config=self.config.model_config.hf_config)
         text = render(family, self.processor, self.settings.prompt, True, self.settings.template)
         return {"prompts": [{"prompt": text, "multi_modal_data": {"image": one}} for one in pictures]}
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
-        """Decode some pictures greedily and turn each into its observations."""
+        """Decode some pictures greedily and turn each into observations."""
         from vllm import SamplingParams
 
         params = SamplingParams(
@@ -130,7 +111,7 @@ def open_vllm_job(
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
 ) -> VllmJob:
-    """Have vLLM load a model, and tie the settings of a calibration to it; see ``VllmJob``."""
+    """Let vLLM load a model and tie the settings of a calibration to it; see ``VllmJob``."""
     if settings.readout != DMRR:
         raise UnsupportedError(
             f"the readout {settings.readout} is not observed inside vLLM",
@@ -144,16 +125,14 @@ def open_vllm_job(
     return VllmJob(model, settings, name=name or model, engine=engine or {})
 
 
-def _layers(model: str, layers: Sequence[int] | None, engine: Mapping[str, Any]) -> tuple[int, ...]:
-    """The blocks asked for, 0-based and ascending; else the paper's for this family, else the last."""
+def _layers(model: str, settings: CalibrationSettings, engine: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the blocks to read, 0-based and ascending; before vLLM loads the model, which is told to observe them."""
     from transformers import AutoConfig
 
     named = {name: engine[name] for name in ("revision", "trust_remote_code") if name in engine}
     config: Any = AutoConfig.from_pretrained(model, **named)
     blocks = blocks_of(config)
-    if layers is None:
-        published = nearest_point(config.model_type, blocks)
-        layers = (-1,) if published is None else (published.layer,)
+    layers = layers_to_read(settings, nearest_point(config.model_type, blocks))
     wrong = [layer for layer in layers if not -blocks <= layer < blocks]
     if wrong:
         raise InputError(f"layer {wrong[0]} is out of range: the model has {blocks} decoder blocks")
