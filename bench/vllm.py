@@ -141,10 +141,10 @@ class _Engine:
     ) -> None:
         import os
 
-        from reweigh.engines.vllm.frontend import bear_llvmlite
+        from reweigh.engines.vllm.frontend import patch_llvmlite
 
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        bear_llvmlite()
+        patch_llvmlite()
         from vllm import LLM
 
         llm: Any = LLM(

@@ -36,7 +36,7 @@ class Shard:
         return cls(int(index), int(count))
 
     def of(self, items: Sequence[Item]) -> list[Item]:
-        """The items of this part: every ``count``-th, so that parts are similar.
+        """Return the items of this part: every ``count``-th, so that parts are similar.
 
         Example:
             >>> Shard(2, 3).of("abcdefgh")
@@ -45,7 +45,7 @@ class Shard:
         return list(items[self.index - 1 :: self.count])
 
     def of_batches(self, items: Sequence[Item], size: int) -> list[Item]:
-        """The items of this part in whole batches of ``size``, cut as for all items together.
+        """Return the items of this part in whole batches of ``size``, cut as for all items together.
 
         Example:
             >>> Shard(2, 2).of_batches("abcdefgh", 2)

@@ -1,9 +1,8 @@
-"""Calibration: run the unmodified model greedily on unlabeled images and keep the evidence of its candidates.
+"""Calibrate: run the unmodified model greedily on unlabeled images and keep the evidence of its candidates.
 
-Work is cut into fixed batches; each finished batch is one file, so that a run killed at any moment resumes from there
-and ends with the same bytes. One run serves several layers: all are read in the same prefill. On Ray, actors observe the
-batches and the driver, which loads no model, keeps each one and finishes the run: the folder is the same, part for part, so
-a run on one machine resumes one on Ray and the reverse.
+Work is cut into fixed batches, and each finished batch is one file: a run killed at any moment resumes there and ends with
+the same bytes. All layers are read in one prefill. On Ray, actors observe the batches; the driver loads no model, writes
+the same files and finishes the run, so one machine can resume a run on Ray and the reverse.
 """
 
 from __future__ import annotations
@@ -97,11 +96,11 @@ class Calibrator:
         self.job = job
 
     def describe(self) -> dict[str, Any]:
-        """What every table of this calibration carries."""
+        """Return what every table of this calibration carries."""
         return self.job.made_with()
 
     def work(self, task: Sequence[CorpusImage]) -> Observed:
-        """Observe one batch, whose files must have the same content here as on the driver."""
+        """Observe one batch; its files must have the same content here as on the driver."""
         [(_, observed)] = observe_batches(self.job, {0: task})
         return observed
 

@@ -30,8 +30,8 @@ UNREADABLE = "unreadable"
 class CorpusImage:
     """One image: its name, a hash of its content, and how to read it.
 
-    Reading raises ``ImageError`` for an image that cannot be read, which is then left out, and ``CalibrationError`` for one
-    whose content is not what was hashed, on this machine or on another.
+    Reading raises ``ImageError`` for an image that cannot be read (it is skipped), and ``CalibrationError`` if the content
+    is not what was hashed, here or on another machine.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Corpus:
         return sha256_json([image.key for image in self.images])
 
     def batches(self, size: int) -> list[tuple[CorpusImage, ...]]:
-        """The images cut into the batches that are decoded together."""
+        """Cut the images into the batches that are decoded together."""
         return [self.images[start : start + size] for start in range(0, len(self), size)]
 
 
@@ -67,8 +67,8 @@ def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, bat
     """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list.
 
     List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it, unless they are
-    addresses such as ``s3://bucket/a.png``, which fsspec reads. Of a shard only its own images are hashed, and it takes
-    whole batches of ``batch_size``, as a run over everything cuts them.
+    addresses such as ``s3://bucket/a.png``, which fsspec reads. A shard takes whole batches of ``batch_size``, cut as in a
+    run over everything, and hashes only its own images.
     """
     entries = _entries(source)
     chosen = shard.of_batches(entries, batch_size)
@@ -94,7 +94,7 @@ def require_images(source: str | Path) -> None:
 
 
 def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
-    """The images of a source in their order, at least one; calling one hashes it."""
+    """List the images of a source in order, at least one; calling an entry hashes it."""
     found = _listed(source)
     if not found:
         raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
@@ -118,19 +118,19 @@ def _listed(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage
 
 
 def _image_at(place: Path | str, name: str) -> CorpusImage:
-    """The image at a path, or at an address of a store."""
+    """Hash the image at a path, or at an address of a store."""
     digest = _content(place)[0]
     return CorpusImage(escape_bytes(name), digest, partial(_read_at, place, digest))
 
 
 def _content(place: Path | str) -> tuple[str, Path | str | bytes]:
-    """The hash of an image, and what to decode."""
+    """Return the hash of an image and what to decode."""
     try:
         if isinstance(place, Path):
             return sha256_file(place), place
         data = read_stored(place)
         return hashlib.sha256(data).hexdigest(), data
-    except (OSError, ValueError):  # reading it again will say why; here it only has to be told apart
+    except (OSError, ValueError):  # reading it again will say why
         return UNREADABLE, place
 
 
@@ -189,12 +189,12 @@ def _manifest(path: Path) -> list[str]:
 
 
 def is_address(place: str) -> bool:
-    """Whether a place is an address, not a path of this machine."""
+    """Tell whether a place is an address, not a path on this machine."""
     return "://" in place
 
 
 def list_stored(folder: str) -> list[tuple[str, str]]:
-    """Addresses of all images below an address, each with its name relative to it, sorted by name."""
+    """List the images below an address: each one's address and relative name, sorted by name."""
     from fsspec.core import url_to_fs
 
     try:
@@ -214,7 +214,7 @@ def list_stored(folder: str) -> list[tuple[str, str]]:
 
 
 def read_stored(address: str) -> bytes:
-    """The bytes at an address."""
+    """Read the bytes at an address."""
     import fsspec
 
     try:

@@ -1,19 +1,17 @@
 """The loop of a calibration: observe the batches that are not on disk yet, then register and save the whole.
 
-A model of this process or the actors of a cluster observe them; batches may come back in any order. Threads read images and
-build inputs ahead of the model, and an image that cannot be used is left out with its reason. The engine is a ``Job``.
+A model in this process (a ``Job``) or the actors of a cluster observe them, in any order. Threads read images and build
+inputs ahead of the model. An image that cannot be used is skipped, with the reason.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -37,7 +35,7 @@ Built = TypeVar("Built")
 
 Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
 Observed: TypeAlias = tuple[list[ImageObservations], list[dict[str, str]]]
-"""The result of a batch: the observations of its images, and the images that were left out, with their reasons."""
+"""The result of a batch: the observations of its images, and the skipped images with their reasons."""
 
 Observe: TypeAlias = Callable[[Batches], Generator[tuple[int, Observed], None, None]]
 """Observes numbered batches and returns each once, in any order."""
@@ -52,10 +50,10 @@ class Job(Protocol):
     """Settings tied to a model: an engine that observes batches."""
 
     def made_with(self) -> dict[str, Any]:
-        """What every shard of this calibration shares, and every table carries."""
+        """Return what every shard of this calibration shares, and every table carries."""
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        """The engine's inputs of some pictures; a picture it cannot take raises."""
+        """Build the engine's inputs for some pictures; raise for a picture it cannot take."""
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one batch greedily and turn it into observations, one per row."""
@@ -70,7 +68,7 @@ def run_job(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate with a model of this process."""
+    """Calibrate with a model in this process."""
     observe, made_with = partial(observe_batches, job), job.made_with()
     return run(observe, made_with, images, settings, out=out, show=show, on_skip=on_skip)
 
@@ -85,7 +83,7 @@ def run(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate on the images of a corpus, or of a shard of it; a stopped run in ``out`` is resumed."""
+    """Calibrate on a corpus or a shard of it; a stopped run in ``out`` is resumed."""
     corpus = open_corpus(images, shard=Shard.parse(settings.shard), batch_size=settings.batch_size)
     calibrate = partial(_calibrate, observe, corpus, made_with, settings.rule, show=show, on_skip=on_skip)
     if out is None:
@@ -151,7 +149,7 @@ def _calibrate(
 
 
 def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
-    """Observe batches in their order with a job of this process, reading and building the next ones meanwhile."""
+    """Observe batches in order with a job in this process, preparing the next one meanwhile."""
     ahead = build_ahead(batches.values(), read, lambda images: prepare(images, job.inputs))
     with closing(ahead):  # a run that ends early, whatever the reason, leaves no thread behind
         for number, batch in zip(batches, ahead, strict=True):
@@ -161,50 +159,43 @@ def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed
 def build_ahead(
     batches: Iterable[Sequence[Item]], read: Callable[[Item], Read], build: Callable[[list[Read]], Built]
 ) -> Generator[Built, None, None]:
-    """Yield ``build([read(item) for item in batch])`` of each batch, in their order.
+    """Yield ``build([read(item) for item in batch])`` for each batch in order, preparing the next one meanwhile.
 
-    While the caller has one batch, the next is built and the one after it is read, so at most two batches are held in
-    memory. An error is raised in its batch's turn. Close the generator to end its threads: pending work is dropped, running
-    work is waited for.
+    An error is raised in its batch's turn. Close the generator to end its threads: pending work is dropped, running work
+    is waited for.
     """
-
-    def build_read(items: list[Future[Read]]) -> Built:
-        return build([item.result() for item in items])
-
     readers = ThreadPoolExecutor(READERS, thread_name_prefix="reweigh-read")
     builder = ThreadPoolExecutor(1, thread_name_prefix="reweigh-build")
+    ahead: Future[Built] | None = None
     try:
-        reading = ([readers.submit(read, item) for item in batch] for batch in batches)  # lazily
-        waiting = deque(islice(reading, 2))
-        ready: list[Built] = []
-        while waiting:
-            building = builder.submit(build_read, waiting.popleft())
-            yield from ready
-            ready = [building.result()]
-            waiting.extend(islice(reading, 1))
-        yield from ready
+        for batch in batches:
+            ready, ahead = ahead, builder.submit(lambda own: build(list(readers.map(read, own))), batch)
+            if ready is not None:
+                yield ready.result()
+        if ahead is not None:
+            yield ahead.result()
     finally:
-        readers.shutdown(wait=False, cancel_futures=True)  # first, so that a build that waits for them ends
+        readers.shutdown(wait=False, cancel_futures=True)  # first, so that a build waiting for them ends
         builder.shutdown(wait=True, cancel_futures=True)
         readers.shutdown(wait=True)
 
 
 @dataclass(frozen=True)
 class ReadImage:
-    """An image of the corpus with its picture, or with the reason why there is none."""
+    """An image of the corpus with its picture, or the reason why it could not be read."""
 
     image: CorpusImage
     picture: Image | None
     reason: str = ""
 
     def skip(self, reason: str) -> dict[str, str]:
-        """The record of an image that is left out."""
+        """Return the record of a skipped image."""
         return {"key": self.image.key, "name": self.image.name, "reason": reason}
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The inputs of a batch, the key of each row, and the images that have none."""
+    """The inputs of a batch, the key of each row, and the skipped images."""
 
     keys: list[str]
     inputs: dict[str, Any]
@@ -212,7 +203,7 @@ class Prepared:
 
 
 def read(image: CorpusImage) -> ReadImage:
-    """Read one image; an unreadable one is a result like any other."""
+    """Read one image; an unreadable one is returned with the reason."""
     try:
         return ReadImage(image, image.read())
     except ImageError as error:
@@ -220,7 +211,7 @@ def read(image: CorpusImage) -> ReadImage:
 
 
 def prepare(batch: Sequence[ReadImage], build: Callable[[Sequence[Any]], dict[str, Any]]) -> Prepared:
-    """Build the inputs of the pictures that could be read; those that ``build`` refuses even alone are left out too.
+    """Build the inputs of the pictures that could be read; skip those that ``build`` refuses even alone.
 
     Raises:
         CalibrationError: ``build`` failed in another way; the batch's images are named.
@@ -251,7 +242,7 @@ def prepare(batch: Sequence[ReadImage], build: Callable[[Sequence[Any]], dict[st
 
 
 def _refused(rows: Sequence[ReadImage], build: Callable[[Sequence[Any]], dict[str, Any]]) -> dict[str, str]:
-    """The pictures that the processor refuses by themselves (some refuse extreme shapes), each with the reason."""
+    """Return the pictures that the processor refuses one by one (some refuse extreme shapes), with the reasons."""
     found = {}
     for one in rows:
         try:

@@ -59,7 +59,7 @@ class Calibration:
         }
 
     def equals(self, other: Calibration) -> bool:
-        """Whether both would be saved as the same files."""
+        """Tell whether both would be saved as the same files."""
         mine, theirs = (
             [one.made_with, one.skipped, {layer: table.fingerprint for layer, table in one.tables.items()}]
             for one in (self, other)
@@ -130,7 +130,7 @@ def tables_of(
 def merge_calibrations(shards: Iterable[Calibration]) -> Calibration:
     """Unite calibrations of disjoint images made with the same model and settings, in any order.
 
-    The model may have had another name on each machine; what it is was hashed.
+    The model's name may differ between machines; its content is compared by hash.
     """
     parts = list(shards)
     records = [{**shard.made_with, "rule": shard.rule} for shard in parts]

@@ -1,7 +1,7 @@
 """What a calibration keeps on disk while it runs, so that the same command resumes after a kill at any moment.
 
-A folder belongs to one job: its settings are written first, then one sealed file per finished batch. When the result is
-complete, exactly these files are removed, and never a file that this job did not write. Knows nothing of models.
+A folder belongs to one job: its settings are written first, then one sealed file per finished batch. Once the result is
+complete, exactly these files are removed; files that this job did not write are never touched. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reweigh.tables.folders import NUMBERS, PAGE
 from reweigh.tables.observations import ImageObservations, Observations, collect, split
 
 WORK = ".reweigh-work"
-"""Folder of the finished batches of a run that is not finished itself."""
+"""Folder of finished batches, until the whole run is finished."""
 
 LOCK = f"{WORK}/.lock"
 JOB = "job.json"
@@ -53,7 +53,7 @@ class Work:
         return sha256_json(self.asked)
 
     def part(self, number: int) -> Path:
-        """Where one batch is kept."""
+        """Return where one batch is kept."""
         return self.folder / WORK / f"part-{number:06d}.safetensors"
 
     def claim(self) -> None:
@@ -70,7 +70,7 @@ class Work:
         write_sealed(page, self.asked)
 
     def write_part(self, number: int, rows: list[ImageObservations], unread: list[dict[str, str]]) -> None:
-        """Keep one finished batch in one file: numbers, keys and skipped images together, so that it is whole or absent."""
+        """Write one finished batch to one file, so that it is whole or absent."""
         self.require_there()
         batch = collect(self.layers, rows, readout=self.readout)
         page = {"job": self.job, "number": number, "images": list(batch.images), "skipped": unread}
@@ -79,7 +79,7 @@ class Work:
     def read_part(
         self, number: int, images: Sequence[CorpusImage]
     ) -> tuple[list[ImageObservations], list[dict[str, str]]]:
-        """The observations and the skipped images of one finished batch, which must be of exactly these images."""
+        """Read observations and skipped images of a finished batch; it must hold exactly these images."""
         path = self.part(number)
         try:
             arrays, page = read_sealed_tensors(path)
@@ -97,7 +97,7 @@ class Work:
         return split(batch), page["skipped"]
 
     def require_there(self) -> None:
-        """Refuse to continue in a folder that was removed: what it held is lost."""
+        """Refuse to continue if the folder was removed: what it held is lost."""
         if not (self.folder / WORK / JOB).is_file():
             raise ArtifactError(
                 f"{self.folder / WORK / JOB} is gone: the folder was removed while it was calibrated into",
@@ -105,7 +105,7 @@ class Work:
             )
 
     def has_begun(self) -> bool:
-        """Whether the folder is this job's own, as a run that was stopped leaves it."""
+        """Tell whether the folder holds a stopped run of this job."""
         try:
             return read_sealed(self.folder / WORK / JOB) == self.asked
         except ArtifactError:
@@ -145,7 +145,7 @@ def require_free(folder: Path) -> None:
 
 
 def writing(done: Calibration, folder: Path) -> Work:
-    """The job of writing a calibration that was merged from others; the same command resumes it after a stop."""
+    """Return the work of writing a merged calibration; the same command resumes it after a stop."""
     asked = {"made_with": done.made_with, "images": done.observations.corpus, "rule": done.rule}
     return Work(folder, asked, tuple(done.tables))
 
@@ -189,7 +189,7 @@ def _found_in(out: Path, new: Calibration) -> str | None:
 
 
 def finished(work: Work, corpus: Corpus) -> Calibration:
-    """The finished calibration of a folder, refused if it was made with other settings or images."""
+    """Load the finished calibration of a folder; refuse one made with other settings or images."""
     done = Calibration.load(work.folder)
     keys, skipped = {image.key for image in corpus.images}, {skip["key"] for skip in done.skipped}
     is_same = skipped <= keys and keys - skipped == set(done.observations.images)

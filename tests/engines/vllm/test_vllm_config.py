@@ -60,7 +60,7 @@ def test_a_section_is_read():
         ({"table": "t", "observe": [1]}, "observe"),
         ({"observe": 2}, "observe"),
         ({"observe": ["2"]}, "observe"),
-        ({"table": "t", "kernel": "foo"}, "foo"),
+        ({"table": "t", "kernel": "foo"}, "kernel"),
         ({"table": "t", "sha256": 1}, "sha256"),
         ({"table": "t", "tables": ["a"]}, "tables"),
         ({"table": "t", "tables": {"a\n": "u"}}, "name in tables"),

@@ -12,7 +12,7 @@ from reweigh.engines.vllm import chats, plugin
 from reweigh.engines.vllm.capture import visual_positions
 from reweigh.engines.vllm.chats import Reply
 from reweigh.engines.vllm.config import MARK, READ_FOR, Settings
-from reweigh.engines.vllm.frontend import bear_llvmlite, prepare
+from reweigh.engines.vllm.frontend import patch_llvmlite, prepare
 from reweigh.engines.vllm.refusals import check_engine, check_family
 from reweigh.engines.vllm.tables import _as_called
 from reweigh.engines.vllm.working import Reweighing
@@ -319,8 +319,8 @@ def test_a_configured_engine_of_an_unknown_vllm_is_refused_with_the_tested_range
 def test_llvmlite_s_library_can_be_looked_at():
     """As vLLM looks at every value of every module for kernels."""
     ffi = pytest.importorskip("llvmlite.binding.ffi")
-    bear_llvmlite()
-    bear_llvmlite()
+    patch_llvmlite()
+    patch_llvmlite()
     assert vars(ffi.lib).get("kernel") is None
 
 

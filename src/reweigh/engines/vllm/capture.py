@@ -1,7 +1,7 @@
-"""Assigns what each step of a worker computed to the requests it belongs to.
+"""Assign what each step of a worker computed to the requests it belongs to.
 
-Everything about requests comes from the scheduler's own message (``SchedulerOutput``), which both model runners receive;
-only the order of the batch is asked of the runner. Knows nothing of edits.
+Everything about requests comes from the scheduler's message (``SchedulerOutput``), which both model runners receive; only
+the order of the batch comes from the runner. Knows nothing of edits.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from reweigh.runtime.memory import Memory, prompt_keys
 from reweigh.runtime.reader import Reader
 
 SIZES = 1 << 16
-"""Images whose size is remembered: vLLM hands over no image that its prefix cache covers."""
+"""Images whose size is remembered: vLLM does not send images that its prefix cache covers."""
 
 
 class Capture:
     """Follows the batches of one worker.
 
-    A step in which no request came, left or was decided costs the same for any number of rows.
+    A step in which no request joins, leaves or is decided costs the same for any number of rows.
 
     Attributes:
-        readers: What reads evidence for each table, by fingerprint; under "" what observes.
-        batch: The requests of the running step by their place in it; ``None`` for one without an entry.
-        ends: For each place of the batch, how many tokens its request has computed after the step; where observations
-            are made.
-        version: Counts changes of what ``rows`` says of the same batch.
+        readers: The reader of each table, by fingerprint; "" for the one of a calibration.
+        batch: The entries of the running step by place; ``None`` for a request without one.
+        ends: How many tokens the request at each place has computed after the step; for a calibration.
+        version: Counts changes of what ``rows`` returns for the same batch.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Capture:
         self._news: dict[str, Entry] = {}
 
     def step(self, scheduled: Any) -> None:
-        """Take in one step, after the forward pass and before sampling; also a step that computed nothing."""
+        """Process one step, after the forward pass and before sampling, even if it computed nothing."""
         if not self.settings.observe:  # observations are kept until they are taken
             for request in scheduled.finished_req_ids:
                 self.store.requests.pop(request, None)
@@ -84,7 +83,7 @@ class Capture:
             self._read(state, scheduled)
 
     def _read(self, state: Any, scheduled: Any) -> None:
-        """Feed each request its rows; first those that begin first, whose blocks others may read in the same step."""
+        """Feed each request its rows, in the order of their starts: others may read its blocks in the same step."""
         running = scheduled.scheduled_cached_reqs
         computed = {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
         computed.update(zip(running.req_ids, running.num_computed_tokens, strict=True))
@@ -111,7 +110,7 @@ class Capture:
             self._news[entry.name] = entry
 
     def _note(self, new: Any) -> None:
-        """Make the entry of a new request with images; one that was preempted and comes again keeps its own."""
+        """Make the entry of a new request with images; a preempted request keeps its entry."""
         if new.sampling_params is None or not (new.mm_features or new.prompt_embeds is not None):
             return
         asked = new.sampling_params.extra_args or {}
@@ -153,17 +152,17 @@ class Capture:
         self.store.resume(entry)
 
     def key(self, count: int, context: Any = None) -> tuple[Any, ...]:
-        """Equal for two steps in which ``rows`` says the same."""
+        """Return a value that is equal for two steps with the same ``rows``."""
         if context is None:
             return self.version, count
         drafts = self._own.cu_num_logits_np.tobytes() if count != len(context.idx_mapping_np) else b""
         return self.version, count, context.idx_mapping_np.tobytes(), drafts
 
     def rows(self, count: int, context: Any = None) -> list[tuple[Entry | None, int]]:
-        """For each of ``count`` logits rows its entry and its place in the batch.
+        """Return the entry and the place in the batch of each of ``count`` logits rows.
 
-        The V2 runner may ask for part of the batch, and gives a request a row for each drafted token; then the
-        ``context`` names the request slots. Host values only: nothing waits for the device.
+        The V2 runner may ask for part of the batch and has a row for each drafted token; its ``context`` names the request
+        slots. Only host values are read: nothing waits for the device.
         """
         if context is None:
             found = [(entry, place) for place, entry in enumerate(self.batch)]
@@ -175,7 +174,7 @@ class Capture:
             for place, slot in enumerate(context.idx_mapping_np.tolist()):
                 entry, repeat = slots.get(slot, (None, 1))
                 found += [(entry, place)] * repeat
-            if len(found) != count:  # an unforeseen split; right, at the price of a wait
+            if len(found) != count:  # an unexpected split: correct, but waits for the device
                 found = [
                     (slots.get(slot, (None, 1))[0], -1) for slot in context.expanded_idx_mapping.tolist()
                 ]
@@ -184,16 +183,16 @@ class Capture:
         return found
 
     def news(self) -> dict[str, Entry]:
-        """Requests whose outcome became known and was not reported yet."""
+        """Take the requests whose outcome is known and not reported yet."""
         found, self._news = self._news, {}
         return found
 
 
 def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any], sizes: Memory) -> list[int]:
-    """Positions P of a prompt, ascending, from vLLM's multi-modal features.
+    """Return the positions P of a prompt, ascending, from vLLM's multi-modal features.
 
-    vLLM marks what is replaced by embeddings. Where control features (newlines) are among those, the family's own
-    layout tells them apart; it needs the size of each image, which vLLM hands over with the image.
+    vLLM marks what is replaced by embeddings. If that includes control features (newlines), the family's own layout tells
+    them apart; it needs the size of each image, which vLLM sends with the image.
     """
     family = family_of(config)
     if family.has_controls:
@@ -210,7 +209,7 @@ def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any]
 
 
 def _size(feature: Any, known: Memory) -> Tensor:
-    """Height and width of an image, also if it was handed over with an earlier request."""
+    """Return height and width of an image, also if it came with an earlier request."""
     size = None if feature.data is None else feature.data.get("image_sizes")
     if size is not None and getattr(size, "data", None) is not None:
         known.put(feature.identifier, torch.as_tensor(size.data).flatten()[-2:].clone(), 1)

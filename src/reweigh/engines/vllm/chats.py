@@ -1,7 +1,7 @@
-"""The HTTP server: every answer says in a header what became of its request, and tables are read again on request.
+"""The HTTP server: report outcomes in a header of every answer, refuse with one clear error, and reload tables.
 
 vLLM puts ``kv_transfer_params`` into whole answers only, calls every request that ends in error an internal error, and
-begins a stream before it knows. So an answer is held back until the outcome is known: with the first token.
+begins a stream before the outcome is known. So an answer is held back until then, which is until its first token.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from reweigh.engines.vllm.plugin import KEY, after
 from reweigh.errors import ReweighError, UnsupportedError
 
 RESULTS = "result_generator"
-"""The argument in which vLLM hands on what the engine says of a request."""
+"""vLLM's argument for the engine's outputs of a request."""
 MIDDLEWARE = "reweigh.engines.vllm.chats.Outcomes"
 HEADER = b"x-reweigh"
 HELD = 8
-"""Messages that are held back; streams begin with one or two that say nothing."""
+"""Messages to hold back at most; streams begin with one or two without content."""
 UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 ANTHROPIC = "/v1/messages"
 RELOAD = "/v1/reweigh/reload"
@@ -34,11 +34,11 @@ _reply: contextvars.ContextVar[Reply | None] = contextvars.ContextVar("reply", d
 
 
 class Reply:
-    """One HTTP answer: the requests that it waits for, and what became of them.
+    """One HTTP answer: the requests that it waits for, and their outcome.
 
     Attributes:
-        arguments: What the request says in ``vllm_xargs``; vLLM's beam search drops them.
-        told: The outcome of its first request, or of the first that was not edited.
+        arguments: The request's ``vllm_xargs``, which vLLM's beam search drops.
+        told: The outcome of its first request, or of the first one that was not edited.
         refused: Whether a request that was not edited ends in an error.
     """
 
@@ -51,7 +51,7 @@ class Reply:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all requests that were sent have an outcome, and there was one."""
+        """Whether requests were sent and all of them have an outcome."""
         return self._begun and not self._open
 
     def expect(self, record: Any) -> None:
@@ -60,7 +60,7 @@ class Reply:
         self._open.add(id(record))
 
     def hear(self, record: Any, told: dict[str, Any], *, refused: bool) -> None:
-        """Take in an outcome."""
+        """Note an outcome."""
         self._open.discard(id(record))
         if self.told is None or (self.told["edited"] and not told["edited"]):
             self.told, self.refused = told, refused and not told["edited"]
@@ -77,13 +77,13 @@ class Reply:
 
 
 def current() -> Reply | None:
-    """The HTTP answer that is being made in this task."""
+    """Return the HTTP answer that this task makes."""
     return _reply.get()
 
 
 @functools.cache
 def watch(entry: Any) -> None:
-    """Watch the answers of every server of this process; once. ``entry`` is vLLM's module that builds the server."""
+    """Watch the answers of every server in this process, once; ``entry`` is vLLM's module that builds servers."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat as Chat
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
@@ -110,7 +110,7 @@ def watch(entry: Any) -> None:
 
 
 async def reload(request: Any) -> Any:
-    """Answer a request to read the tables again."""
+    """Answer a request to reload the tables."""
     from starlette.responses import JSONResponse
 
     try:
@@ -123,12 +123,12 @@ async def reload(request: Any) -> Any:
 
 
 def _error(message: str, kind: str, status: HTTPStatus) -> dict[str, Any]:
-    """The body of an error, as OpenAI's clients read it."""
+    """Return the body of an error in OpenAI's form."""
     return {"error": {"message": message, "type": kind, "param": None, "code": int(status)}}
 
 
 def refusal(reason: str) -> Exception:
-    """The error of a refused request: a client's (no client retries it), and one that every route can put into a stream."""
+    """Make the error of a refused request: a 4xx, which clients do not retry, that every route can put into a stream."""
     from vllm.exceptions import GenerationError, VLLMUnprocessableEntityError
 
     class Refused(VLLMUnprocessableEntityError, GenerationError):
@@ -142,7 +142,7 @@ def refusal(reason: str) -> Exception:
 
 
 class Outcomes:
-    """Holds an answer back until the outcome of its requests is known, then says it in a header or refuses."""
+    """Middleware that holds an answer back until its outcome is known, then adds the header or refuses."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -184,7 +184,7 @@ class _Answer:
             await self._release()
 
     async def refuses(self) -> bool:
-        """Whether the answer was refused; one that is still held back is refused now."""
+        """Tell whether the answer was refused; refuse it now if it is still held back."""
         if self._held is not None and self.reply.refused:
             await self._release()
         return self._is_replaced
@@ -202,7 +202,7 @@ class _Answer:
 
 
 def refused_answer(path: str, reason: str) -> list[Message]:
-    """The messages of an answer to a refused request, in the form that clients of the path know."""
+    """Return the messages of a refused answer, in the form that clients of the path expect."""
     text = f"reweigh could not edit this request: {reason}"
     body = _error(text, "UnprocessableEntityError", UNPROCESSABLE)
     if path.startswith(ANTHROPIC):
@@ -216,7 +216,7 @@ def refused_answer(path: str, reason: str) -> list[Message]:
 
 
 def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A stream whose first chunk carries the outcome; a later one too if the outcome changes."""
+    """Wrap a stream: its first chunk carries the outcome, and a later one if the outcome changes."""
 
     @functools.wraps(original)
     async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[str]:
@@ -245,7 +245,7 @@ async def _listen(results: Any, heard: dict[str, Any]) -> AsyncIterator[Any]:
 
 
 def with_outcome(event: str, told: dict[str, Any]) -> str:
-    """A chunk of a stream with an outcome in it; any other event as it is."""
+    """Add an outcome to a chunk of a stream; return other events unchanged."""
     head, data = event[:6], event[6:].strip()
     if head != "data: " or not data.startswith("{"):
         return event

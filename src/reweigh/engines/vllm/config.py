@@ -1,7 +1,7 @@
-"""What ``additional_config={"reweigh": {...}}`` says, and what one request asks for. Knows nothing of vLLM's classes.
+"""Parse ``additional_config={"reweigh": {...}}`` and the arguments of requests. Knows nothing of vLLM's classes.
 
-The front end resolves each request once and leaves the result under ``MARK`` in its extra arguments, so that a worker
-never has to guess: an image request without a mark was not prepared, and is reported as not edited.
+The front end resolves each request once and leaves the result under ``MARK`` in its extra arguments. An image request
+without a mark was not prepared, and is reported as not edited.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 from reweigh.engines.vllm.plugin import KEY, logger
 from reweigh.errors import InputError, require_known
 from reweigh.method.edit import check_beta
-from reweigh.method.kernels import kernel_names
 
 BETA_KEY = "reweigh_beta"
 TABLE_KEY = "reweigh_table"
 EVIDENCE_KEY = "reweigh_evidence"
 MARK = "reweigh.beta"
-"""Extra argument that the front end sets on every image request: its beta, 0 for off."""
+"""Extra argument that the front end sets on every image request: its beta, 0 if it is off."""
 READ_FOR = "reweigh.table"
 """Extra argument that the front end sets beside it: the fingerprint of the request's table."""
 SHOWN = "reweigh.shown"
-"""Extra argument that the front end sets on a request that asks for the evidence of each of its tokens."""
+"""Extra argument that the front end sets on a request that asks for the evidence of its tokens."""
 DEFAULT = "default"
-"""The name of the table that requests use if they name none."""
+"""The name of the table for requests that name none."""
 
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
@@ -35,11 +34,11 @@ UNEDITED = ("report", "refuse")
 ALIKE = 0.8
 """Similarity from which one name is taken for a misspelling of another."""
 ARGUMENTS = (KEY, BETA_KEY, EVIDENCE_KEY, TABLE_KEY)
-"""What a request may say."""
+"""The arguments of a request."""
 NAME = re.compile(r"[\w.-]+", re.ASCII)
-"""The name of a table, which is written into headers."""
+"""Names of tables; they are written into headers."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-"""A number as JSON would write it, give or take a sign or a zero; float() takes "1_0" and "nan" too."""
+"""Numbers as text; float() would also accept "1_0" and "nan"."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -75,19 +74,18 @@ class Settings:
     """The ``reweigh`` section.
 
     Attributes:
-        table: The table of requests that name none; ``None`` only where observations are made.
+        table: The table of requests that name none; ``None`` only for a calibration.
         layer: See ``Source``, like ``beta`` and ``sha256``.
-        tables: Further tables by the name that requests call them by.
-        enabled: Whether requests that do not say are edited.
+        tables: Further tables, by the name that requests give.
+        enabled: Whether to edit requests that do not set ``reweigh``.
         prefix_cache: "exact" computes the whole prompt of an edited request; "recall" reads vLLM's prefix cache and
             takes the evidence of such prompts from memory.
-        unedited: What happens to a request that was to be edited and could not be: "report" in its output, or "refuse".
-        memory_mb: Bound of the evidence kept for prompts that come again, in megabytes of the device.
-        kernel: Ranking kernel.
-        force: Use tables although model, tokenizer, image processor or dtype seem to be others.
+        unedited: What to do with a request that should be edited but cannot be: "report" it in its output, or "refuse".
+        memory_mb: Megabytes of the device for the evidence of repeated prompts.
+        force: Use tables although model, tokenizer, image processor or dtype seem to differ.
         observe: Layers to observe for a calibration, instead of editing.
-        resolved: Layer and fingerprint of each table as it was at start. The front end fills it in: workers read the
-            same tables, and vLLM's compile cache, which hashes this section, distinguishes them.
+        resolved: Layer and fingerprint of each table at start, filled in by the front end. Workers open the same tables,
+            and vLLM's compile cache, which hashes this section, tells them apart.
     """
 
     table: str | None = None
@@ -99,7 +97,6 @@ class Settings:
     prefix_cache: str = "exact"
     unedited: str = "report"
     memory_mb: int = 256
-    kernel: str = "auto"
     force: bool = False
     observe: tuple[int, ...] = ()
     resolved: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -113,8 +110,6 @@ class Settings:
                 raise _wrong(name, getattr(self, name), "true or false")
         if not _is_whole(self.memory_mb) or self.memory_mb < 0:
             raise _wrong("memory_mb", self.memory_mb, "a whole number of megabytes, 0 or more")
-        if self.kernel not in kernel_names():
-            raise _wrong("kernel", self.kernel, f"one of {', '.join(kernel_names())}")
         if not all(_is_whole(layer) for layer in self.observe):
             raise _wrong("observe", list(self.observe), "a list of layers")
         if (self.table is not None or self.tables) and self.observe:
@@ -147,12 +142,12 @@ class Settings:
 
     @property
     def measures_all(self) -> bool:
-        """Whether image requests that are not edited are measured too, so that later ones can recall them."""
+        """Whether to measure image requests that are not edited too, so that later ones can recall their evidence."""
         return self.prefix_cache == "recall" and not self.observe
 
 
 def settings_in(additional_config: Any) -> Settings | None:
-    """The settings in an ``additional_config``; ``None`` where it does not speak of reweigh."""
+    """Parse the settings in an ``additional_config``; ``None`` if it has no reweigh section."""
     if not isinstance(additional_config, Mapping) or KEY not in additional_config:
         return None
     section = additional_config[KEY]
@@ -193,7 +188,7 @@ def _named_sources(given: Any) -> dict[str, Source]:
 
 
 def check_misspelt(additional_config: Mapping[str, Any]) -> None:
-    """A section that is all but called reweigh: refused if it can be nothing else, pointed out in the log otherwise."""
+    """Refuse a misspelt reweigh section that names a table; warn about other sections with a similar name."""
     ours = {one.name for one in fields(Settings)}
     for name, section in additional_config.items():
         if not _resembles(name, KEY):
@@ -208,7 +203,7 @@ def check_misspelt(additional_config: Mapping[str, Any]) -> None:
 
 
 def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default: float) -> float:
-    """The beta of one request from its extra arguments: its own or the default, 0 where it is switched off."""
+    """Return the beta of a request: its own or the default, 0 if it is switched off."""
     asked = extra_args or {}
     require_known("argument of a request", [name for name in asked if _is_ours(name)], ARGUMENTS)
     switch, own = _switch(asked, KEY), asked.get(BETA_KEY)
@@ -219,7 +214,7 @@ def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default
 
 
 def asked_table(extra_args: Mapping[str, Any], known: Collection[str]) -> str:
-    """The name of the table that one request asks for."""
+    """Return the name of the table that a request asks for."""
     given = extra_args.get(TABLE_KEY)
     if given is None:
         return DEFAULT
@@ -228,7 +223,7 @@ def asked_table(extra_args: Mapping[str, Any], known: Collection[str]) -> str:
 
 
 def asks_for_evidence(extra_args: Mapping[str, Any]) -> bool:
-    """Whether one request wants the evidence of each of its tokens."""
+    """Tell whether a request asks for the evidence of its tokens."""
     return bool(_switch(extra_args, EVIDENCE_KEY))
 
 
@@ -243,7 +238,7 @@ def _switch(asked: Mapping[str, Any], name: str) -> bool | None:
 
 
 def _is_ours(name: Any) -> bool:
-    """Whether an argument's name begins like ours, or is close enough to one of ours to be a slip."""
+    """Tell whether an argument's name is ours or a likely misspelling."""
     return str(name).lower().startswith(KEY) or any(_resembles(name, known) for known in ARGUMENTS)
 
 
@@ -252,7 +247,7 @@ def _resembles(name: Any, known: str) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A number sent as text counts as a number; anything else is left for ``check_beta`` to refuse."""
+    """Convert a number that was sent as text; ``check_beta`` refuses anything else."""
     if isinstance(value, str) and NUMBER.fullmatch(value):
         return float(value)
     return value

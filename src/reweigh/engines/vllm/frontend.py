@@ -1,4 +1,4 @@
-"""vLLM's front end: refuses an engine that cannot be served, prepares requests, and reads tables again when asked to."""
+"""vLLM's front end: refuse engines that cannot be served, prepare requests, and reload tables."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from reweigh.engines.vllm.tables import Opened, check_tables, open_tables
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 
 SERVER = "vllm.entrypoints.launchers.api_server.entry"
-"""What starts vLLM's HTTP server; a process without it answers no chats."""
+"""The module that starts vLLM's HTTP server; a process without it has no server."""
 
 
 def configure(config: Any) -> None:
-    """Check an engine's configuration and make it name reweigh's own parts; before anything is loaded."""
+    """Check an engine's configuration before anything is loaded, and make it name reweigh's parts."""
     from vllm.platforms import current_platform
 
     settings = settings_in(config.additional_config)
     if settings is None:
         return
-    bear_llvmlite()
+    patch_llvmlite()
     check_engine(config, settings, on_cpu=current_platform.is_cpu())
     if not settings.observe:
         tables = open_tables(settings.sources, config.model_config.hf_config)
         check_tables(tables, settings, config.model_config, config.load_config)
         resolved = {name: [one.table.layer, one.sha256] for name, one in tables.items()}
-        # vLLM hashes this into the key of its compile cache: the taps are part of the graph
+        # vLLM hashes the section into the key of its compile cache, and the tapped layers are part of the graph
         section = {**config.additional_config[KEY], "resolved": resolved}
         config.additional_config = {**config.additional_config, KEY: section}
         is_async = config.scheduler_config.async_scheduling
@@ -54,11 +54,10 @@ def configure(config: Any) -> None:
     _follow_engines()
 
 
-def bear_llvmlite() -> None:
-    """Let vLLM look through all modules of this process for kernels, as it does when a worker starts on a CPU.
+def patch_llvmlite() -> None:
+    """Give llvmlite's library a ``__dict__``, which vLLM asks every module for when a worker starts on a CPU.
 
-    llvmlite's library, loaded with numba, answers any attribute with a foreign function, ``__dict__`` too; it is taught
-    to answer that one with a mapping.
+    The library, loaded with numba, answers any attribute with a foreign function, ``__dict__`` too.
     """
     library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
     table = getattr(library, "_fntab", None)
@@ -84,11 +83,11 @@ def _follow_engines() -> None:
 
 
 class FrontEnd:
-    """One configured engine's front end: its requests are prepared and their outcomes reported.
+    """The front end of one configured engine: prepares its requests and reports their outcomes.
 
     Attributes:
         tables: The tables in force, by name.
-        outputs: The running requests that are to be edited; ``None`` where observations are made.
+        outputs: The running requests that should be edited; ``None`` during a calibration.
     """
 
     def __init__(self, engine: Any, settings: Settings) -> None:
@@ -109,7 +108,7 @@ class FrontEnd:
         self._log()
 
     def _follow(self, processor: Any) -> None:
-        """Let every request be prepared, also those whose raw prompts vLLM processes in a thread."""
+        """Prepare every request, also those whose raw prompts vLLM processes in a thread."""
         from vllm.exceptions import VLLMValidationError
         from vllm.utils.async_utils import make_async
 
@@ -132,14 +131,14 @@ class FrontEnd:
             logger.info("reweigh edits image requests, table %s: %s", name, one.point)
 
     def reload(self) -> dict[str, Any]:
-        """Read the tables again and put them in force; for engines that are called directly."""
+        """Reload the tables; for engines that are called directly."""
         opened = self._open_again()
         return self._replace(
             opened, self.engine.collective_rpc("reweigh_load", args=self._for_workers(opened))
         )
 
     async def reload_async(self) -> dict[str, Any]:
-        """The same without blocking other requests; every data-parallel engine of this front end takes part."""
+        """Reload the tables of every data-parallel engine without blocking other requests."""
         async with self._reloading:
             opened = await asyncio.to_thread(self._open_again)
             answers = await self.engine.engine_core.call_utility_all_async(
@@ -148,7 +147,7 @@ class FrontEnd:
             return self._replace(opened, [worker for engine in answers for worker in engine])
 
     def _open_again(self) -> dict[str, Opened]:
-        """What the section names now, with every check of the start."""
+        """Open the tables that the section names, with every check made at start."""
         servers = getattr(self.config.parallel_config, "_api_process_count", 1)
         if servers > 1:
             raise UnsupportedError(
@@ -170,7 +169,7 @@ class FrontEnd:
         return opened
 
     def _for_workers(self, opened: Mapping[str, Opened]) -> tuple[Any, ...]:
-        """What workers are asked to open, and the fingerprints that running requests still need."""
+        """Return the tables that workers should open, and the fingerprints that running requests still need."""
         sources = self.settings.sources
         asked = [(sources[name].table, one.table.layer, one.sha256) for name, one in opened.items()]
         needed = {one.sha256 for one in self.tables.values()}
@@ -179,7 +178,7 @@ class FrontEnd:
         return asked, sorted(needed)
 
     def _replace(self, opened: dict[str, Opened], answers: Sequence[str | None]) -> dict[str, Any]:
-        """Put tables in force that every worker has opened; until here, requests are prepared with the old ones."""
+        """Put the tables in force once every worker has opened them."""
         failed = [answer for answer in answers if answer is not None]
         if failed:
             raise ArtifactError(
@@ -200,7 +199,7 @@ class FrontEnd:
 
 
 def reload_tables(llm: Any) -> dict[str, Any]:
-    """Read the tables of a running ``LLM`` again; a table that cannot be used leaves the old ones in force.
+    """Reload the tables of a running ``LLM``; if one cannot be used, the old ones stay in force.
 
     Returns:
         Fingerprint, layer and beta of each table, and whether it changed.
@@ -213,7 +212,7 @@ def reload_tables(llm: Any) -> dict[str, Any]:
 
 
 def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logprobs_mode: str) -> None:
-    """Mark a request that may hold an image with its beta and table; in exact mode let it compute its whole prompt."""
+    """Mark a request that may hold an image with its beta and table; in exact mode it computes its whole prompt."""
     params = request.sampling_params
     # a single step of vLLM's beam search, which drops the extra arguments
     is_beam = bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
@@ -239,7 +238,7 @@ def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logp
     params.extra_args[READ_FOR] = table.sha256
     if settings.prefix_cache == "recall":
         if table.sha256 != settings.resolved[DEFAULT][1]:
-            # Evidence of a prefix was read for one table: requests of another may not find the prefix either.
+            # the evidence of a prefix belongs to one table, so other tables must not find the prefix
             request.cache_salt = f"{request.cache_salt or ''}{table.sha256}"
     elif beta > 0:
         params.skip_reading_prefix_cache = True

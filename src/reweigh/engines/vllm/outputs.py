@@ -1,7 +1,7 @@
-"""The way out of the front end: a request that was to be edited leaves with its outcome, or is said not to be edited.
+"""Write the outcome of each request that should be edited into its outputs.
 
-Also counts outcomes beside vLLM's own metrics, and gives requests that ask for it the evidence of each token that they
-wrote, in the form of ``reweigh serve``.
+Also counts outcomes beside vLLM's own metrics, and adds the evidence of each token for requests that ask for it, in the
+form of ``reweigh serve``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MODEL = "model_name"
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What is known of one request of a user; its samples share it.
+    """One request of a user; its samples share the record.
 
     Attributes:
         table: The name of its table.
         sha256: The fingerprint of its table.
-        told: The outcome; once a sample was not edited, no other can change that.
-        reply: The HTTP answer that it belongs to, if it does.
+        told: The outcome; once one sample was not edited, it stays so.
+        reply: The HTTP answer that it belongs to, if any.
         refuses: Whether a request that was not edited ends in an error.
-        shown: The evidence of its tokens, if it asks for that.
+        shown: The evidence of its tokens, if it asks for it.
     """
 
     table: str = DEFAULT
@@ -45,7 +45,7 @@ class Record:
     shown: Shown | None = None
 
     def hear(self, told: dict[str, Any], *, of_several: bool) -> None:
-        """Take in the outcome of the request, or of one of its samples."""
+        """Note the outcome of the request, or of one of its samples."""
         if self.told is None or self.told["edited"]:
             if of_several and not told["edited"]:
                 told = {"edited": False, "reason": f"of one of its samples: {told['reason']}"}
@@ -61,7 +61,7 @@ class Record:
         output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
 
     def through(self, put: Any) -> Any:
-        """A queue's ``put`` that writes the outcome into each output, and ends a refused request with the reason."""
+        """Wrap a queue's ``put``: write the outcome into each output, and end a refused request with the reason."""
 
         def put_outcome(output: Any) -> None:
             if hasattr(output, "kv_transfer_params"):
@@ -78,8 +78,8 @@ class Outputs:
     """Follows the outputs of one engine.
 
     Attributes:
-        tables: By fingerprint, those in force and those of running requests.
-        records: Running requests that are to be edited, by vLLM's own id.
+        tables: Tables in force and those of running requests, by fingerprint.
+        records: Running requests that should be edited, by vLLM's own id.
         offline: The same by the user's id, for engines that return outputs instead of putting them into queues.
     """
 
@@ -95,11 +95,11 @@ class Outputs:
         processor.abort_requests = self.abort_requests
 
     def in_use(self) -> set[str]:
-        """The fingerprints of running requests' tables."""
+        """Return the fingerprints of running requests' tables."""
         return {record.sha256 for record in self.records.values()}
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Take in a request."""
+        """Add a request, and note its outcome if it should be edited."""
         result = self._add(request, *args, **kwargs)
         params, state = request.sampling_params, self.processor.request_states.get(request.request_id)
         asked = {} if params is None else params.extra_args or {}
@@ -125,7 +125,7 @@ class Outputs:
         return result
 
     def process_outputs(self, engine_core_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Hear the news of a step, which come first in it, and write outcomes into what it returns."""
+        """Read the news of a step, which comes first, and write outcomes into what it returns."""
         if not self.records:
             return self._process(engine_core_outputs, *args, **kwargs)
         ended = []
@@ -161,7 +161,7 @@ class Outputs:
 
 
 def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], list[float], list[Any]]]:
-    """The leading outputs that carry an outcome, which is taken off them with what goes with it."""
+    """Take outcomes, and what goes with them, off the leading outputs that carry one."""
     for output in outputs:
         carried = output.kv_transfer_params
         if not carried or KEY not in carried:
@@ -171,7 +171,7 @@ def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], list[fl
 
 
 class Shown:
-    """What one request shows of its tokens.
+    """The evidence of one request's tokens.
 
     Args:
         table: The references.
@@ -188,7 +188,7 @@ class Shown:
         self._placed = self._written = self._end = 0
 
     def hear(self, told: dict[str, Any], tokens: Sequence[int], winners: Sequence[Sequence[int]]) -> None:
-        """Take in one step: the outcome, the tokens it sampled, and the best before and after the edit of each."""
+        """Note one step: the outcome, the sampled tokens, and the best token before and after each edit."""
         self.place()
         self._dmrr = told.pop(DMRR, self._dmrr)
         for token, (before, after) in zip(tokens, winners, strict=False):
@@ -198,7 +198,7 @@ class Shown:
             self.tokens.append({**known, **self.table.support(token, self._dmrr), "replaced": replaced})
 
     def place(self) -> None:
-        """Give the tokens that have none their place in the text, which has grown by them."""
+        """Find the places of new tokens in the text, which has grown by them."""
         new = self.tokens[self._placed :]
         if not new:
             return
@@ -210,7 +210,7 @@ class Shown:
         self._placed = len(self.tokens)
 
     def write(self, told: Mapping[str, Any], count: int) -> dict[str, Any]:
-        """An outcome with the tokens of an output, which has ``count`` of them."""
+        """Return an outcome with the tokens of an output, which has ``count`` of them."""
         self.place()
         first = self._written if self.is_delta else 0
         self._written = first + count
@@ -229,7 +229,7 @@ class Shown:
 
 @cache
 def _registered() -> dict[str, Any]:
-    """Made at the first observation: vLLM clears metrics of its name when an engine starts."""
+    """Register the metrics, at the first observation: vLLM clears metrics with its prefix when an engine starts."""
     from prometheus_client import Counter, Histogram
 
     def histogram(name: str, text: str) -> Any:
@@ -237,7 +237,7 @@ def _registered() -> dict[str, Any]:
 
     return {
         "requests": Counter(
-            "vllm:reweigh_requests", "Requests that were to be edited, by outcome.", [MODEL, "edited"]
+            "vllm:reweigh_requests", "Requests that should be edited, by outcome.", [MODEL, "edited"]
         ),
         "evidence": Counter(
             "vllm:reweigh_evidence", "Evidence of edited requests: measured or recalled.", [MODEL, "source"]
@@ -260,13 +260,13 @@ def reset_metrics() -> None:
 
 
 class Metrics:
-    """What one engine counts, under its model's name; nothing where vLLM logs no statistics."""
+    """The counters of one engine, under its model's name; off where vLLM logs no statistics."""
 
     def __init__(self, model: str, *, enabled: bool) -> None:
         self.model, self.enabled = model, enabled
 
     def count(self, told: dict[str, Any], steps: Iterable[float], *, first: bool) -> None:
-        """Count an outcome that was told, ``first`` of its request, and the milliseconds of steps since the last."""
+        """Count a reported outcome, if it is the ``first`` of its request, and the milliseconds of recent steps."""
         if not self.enabled:
             return
         metrics = _registered()

@@ -1,7 +1,7 @@
-"""The entry point: one look at each engine's configuration, in the process that makes it.
+"""The entry point: look at each engine's configuration, in the process that makes it.
 
-Without a ``reweigh`` section nothing of vLLM is imported or changed, whatever its version. With one, the configuration
-itself names reweigh's worker and scheduler (``frontend``), so the other processes need no plugin at all.
+Without a ``reweigh`` section, nothing else of vLLM is imported or changed, whatever its version. With one, ``frontend``
+makes the configuration name reweigh's worker and scheduler, so other processes need no plugin.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ KEY = "reweigh"
 TESTED = "0.32"
 """The series of vLLM whose tokens were compared."""
 FOLLOWED = "_reweigh_follows"
-"""Marks what was wrapped: nothing but the look, where no engine is configured."""
+"""Marks wrapped methods."""
 
 logger = logging.getLogger("vllm.reweigh")
 """Below vLLM's logger, whose handlers show it; a name of our own would have none."""
 
 
 def register() -> None:
-    """Called by vLLM in each of its processes (entry point in ``GROUP``); repeated calls change nothing.
+    """Wrap the method that makes engine configurations, once; vLLM calls this in each of its processes.
 
-    It never raises: vLLM calls it for everybody who has the package installed.
+    It never raises, because vLLM calls it for everybody who has the package installed.
     """
     try:
         from vllm.engine.arg_utils import EngineArgs
@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def after(owner: Any, name: str, then: Callable[[Any, Any], Any]) -> None:
-    """Let ``then(self, result)`` follow each call of a method."""
+    """Call ``then(self, result)`` after each call of a method."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -70,14 +70,14 @@ def look(config: Any) -> None:
 
 
 def version() -> str:
-    """The version of vLLM that is installed, under whatever name it was published."""
+    """Return the version of vLLM, under whatever name it was published."""
     import vllm
 
     return str(getattr(vllm, "__version__", "unknown"))
 
 
 def require_tested() -> None:
-    """Refuse a vLLM whose insides may be others than those that were compared."""
+    """Refuse a vLLM that was not compared."""
     from reweigh.errors import UnsupportedError
 
     found = version()
@@ -89,7 +89,7 @@ def require_tested() -> None:
 
 
 def require_plugin() -> None:
-    """Refuse to start where vLLM would not load this plugin and nothing would be edited or observed."""
+    """Refuse to start if vLLM does not load this plugin, so that nothing would be edited or observed."""
     from vllm import envs
 
     from reweigh.errors import UnsupportedError

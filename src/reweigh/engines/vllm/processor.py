@@ -48,7 +48,7 @@ class Processor:
     # The V2 runner
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """Whether this request's logits have to be shown to ``apply``."""
+        """Tell whether ``apply`` needs this request's logits."""
         return self.observes or bool((sampling_params.extra_args or {}).get(MARK))
 
     def apply_staged_writes(self) -> None:
@@ -78,7 +78,7 @@ class Processor:
         return step.logits
 
     def _remember(self, step: EditedStep) -> None:
-        """Keep what is only known once the device has come so far, on its way to the host."""
+        """Start copying values to the host that only the device knows."""
         sound = step.candidates.sound
         if sound is not None:
             self._late.append(Late([entry for _, entry in self._chosen], _to_host(sound)))
@@ -90,12 +90,12 @@ class Processor:
             self._late.append(Late(entries, winners=_to_host(torch.stack([before, after], dim=1))))
 
     def late(self) -> list[Late]:
-        """What this step's calls left for later; handed over once."""
+        """Take the values of this step that arrive later."""
         found, self._late = self._late, []
         return found
 
     def settle(self) -> None:
-        """Give up requests whose logits formed no distribution on an accelerator, as was learnt since."""
+        """Stop editing requests whose logits formed no distribution on an accelerator, as is known by now."""
         while self.unsound:
             entry = self.unsound.popleft()
             if entry.reason is None:
@@ -106,7 +106,7 @@ class Processor:
         self.capture.tell(entry)
 
     def _edit_apart(self, logits: Tensor) -> Tensor:
-        """Edit row by row; a request whose logits form no distribution is no longer edited, the others are."""
+        """Edit row by row, and stop editing requests whose logits form no distribution."""
         edited = logits.float().clone()
         for row, entry in self._chosen:
             if not entry.is_edited:  # given up at an earlier row: a request has one for each drafted token
@@ -119,7 +119,7 @@ class Processor:
         return edited
 
     def _lay_out(self, rows: list[tuple[Any, int]], device: torch.device) -> None:
-        """Lay out the strengths of the rows that are edited, once until another request joins or leaves."""
+        """Lay out the strengths of edited rows; they stay until a request joins or leaves."""
         chosen = [
             (row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited
         ]
@@ -149,12 +149,12 @@ class Processor:
 
 @dataclass(slots=True)
 class Late:
-    """Values of some rows that are on their way to the host.
+    """Values of some rows on their way to the host.
 
     Attributes:
         entries: The request of each row.
         sound: Whether each row's logits formed a distribution.
-        winners: Of each row the best token before and after the edit.
+        winners: The best token of each row before and after the edit.
     """
 
     entries: list[Any]
@@ -163,7 +163,7 @@ class Late:
 
 
 def _to_host(values: Tensor) -> Tensor:
-    """A copy on the host, which is there once the device has come so far."""
+    """Start a copy to the host; it is complete once the device has come so far."""
     if values.is_cpu:
         return values
     return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)

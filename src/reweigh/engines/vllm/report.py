@@ -1,8 +1,8 @@
-"""The outcome of each request on its way out: worker, scheduler, output.
+"""Report the outcome of each request: from the worker to the scheduler, and from there into its outputs.
 
-vLLM has one mapping that travels with a request's output to its user, over HTTP too: ``kv_transfer_params``. What became of
-a request that was to be edited stands there under "reweigh", in its first and last output. The scheduler's side is
-fail-closed: a request of which the worker said nothing is reported as not edited.
+vLLM has one mapping that reaches a request's user, over HTTP too: ``kv_transfer_params``. The outcome of a request that
+should be edited is there under "reweigh", in its first and last output. Reports are fail-closed: if the worker said
+nothing about a request, it counts as not edited.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS_KEY = "reweigh_steps_ms"
 """Beside the outcome, from the scheduler to the front end only."""
 
 WINNERS = "reweigh_winners"
-"""Beside the outcome: of each sampled token the best one before and after the edit."""
+"""Beside the outcome: for each sampled token, the best token before and after the edit."""
 DMRR = "dmrr"
 """In the outcome of a request that asks for it: the evidence of each registered token."""
 
@@ -33,7 +33,7 @@ SILENT: dict[str, Any] = {"edited": False, "reason": "the worker reported nothin
 
 
 def outcome(entry: Entry) -> dict[str, Any]:
-    """What became of one request, as plain values."""
+    """Return the outcome of one request as plain values."""
     if entry.reason is not None:
         return {"edited": False, "reason": entry.reason}
     told = {
@@ -71,7 +71,7 @@ def attach(output: Any, message: dict[str, Any] | None, late: Sequence[Late], un
 
 
 def _completed(message: dict[str, Any] | None, late: Sequence[Late], unsound: deque[Any]) -> dict[str, Any]:
-    """The message with what has arrived."""
+    """Complete the message with values that have arrived."""
     whole = {"requests": {}, "step_ms": 0.0, **(message or {})}
     for one in late:
         if one.sound is not None and not all(flags := one.sound.tolist()):
@@ -86,7 +86,7 @@ def _completed(message: dict[str, Any] | None, late: Sequence[Late], unsound: de
 
 
 def message_of(news: Mapping[str, Entry], step_seconds: float) -> dict[str, Any] | None:
-    """What a worker has to say after a step; ``None`` for nothing."""
+    """Return a worker's message after a step, or ``None`` if there is no news."""
     if not news and not step_seconds:
         return None
     told = {name: outcome(entry) for name, entry in news.items()}
@@ -96,12 +96,12 @@ def message_of(news: Mapping[str, Entry], step_seconds: float) -> dict[str, Any]
 class Reporting:
     """Mixin for vLLM's schedulers that reports outcomes; it precedes vLLM's own class among the bases.
 
-    A step in which no outcome changed and no request began or ended costs the same for any number of rows.
+    A step in which no request begins, ends or has news costs the same for any number of rows.
 
     Attributes:
-        known: What is known of each request that is to be edited.
-        untold: Those that run and whose outcome is news.
-        winners: Of each request that asks for it, the best tokens before and after the edit in this step.
+        known: The outcome so far of each request that should be edited.
+        untold: Running requests whose outcome has not been reported.
+        winners: For each request that asks for it, the best tokens before and after the edit in this step.
     """
 
     vllm_config: Any
@@ -117,14 +117,14 @@ class Reporting:
         self._refuses = settings is not None and settings.unedited == "refuse"
 
     def add_request(self, request: Any) -> Any:
-        """Take in a request; if it is to be edited, its outcome will be reported."""
+        """Add a request; if it should be edited, its outcome will be reported."""
         params = request.sampling_params
         if params is not None and (params.extra_args or {}).get(MARK):
             self.known[request.request_id] = dict(SILENT)
         return super().add_request(request)  # type: ignore[misc]
 
     def update_from_output(self, scheduled: Any, model_output: Any) -> Any:
-        """Take in what a step computed, and report outcomes with what it sampled."""
+        """Process the output of a step and report outcomes with the sampled tokens."""
         running = len(self.requests)
         self.note(scheduled, model_output)
         outputs = super().update_from_output(scheduled, model_output)  # type: ignore[misc]
@@ -134,7 +134,7 @@ class Reporting:
         return outputs
 
     def note(self, scheduled: Any, model_output: Any) -> None:
-        """Drop requests that have ended, and take in those that begin and the worker's message."""
+        """Drop requests that have ended, note those that begin, and read the worker's message."""
         for name in scheduled.finished_req_ids:
             self.known.pop(name, None)
             self.untold.discard(name)
@@ -148,7 +148,7 @@ class Reporting:
                 self._steps.append(float(message["step_ms"]))
 
     def report(self, client: Any) -> None:
-        """Report news, and the outcomes of requests that end; those outputs go first, where the front end looks."""
+        """Report news and the outcomes of requests that end; these outputs go first, where the front end looks."""
         news = [
             output
             for output in client.outputs
@@ -170,7 +170,7 @@ class Reporting:
             client.outputs[:] = news + [output for output in client.outputs if id(output) not in chosen]
 
     def _refuse(self, output: Any, reason: str) -> None:
-        """End a request that could not be edited with an error instead of an unedited text."""
+        """End a request that could not be edited with an error."""
         from vllm.v1.engine import FinishReason
         from vllm.v1.request import RequestStatus
 

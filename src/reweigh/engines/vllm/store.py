@@ -1,8 +1,8 @@
 """The evidence of running requests, and of prompts that were seen before.
 
-Evidence depends on the table, the image and the text before it, so what was summed is kept under the table and the prompt
-up to the end of each of its images: a prefix that vLLM has cached is the same prefix, and a conversation that gains an
-image resumes there. Knows nothing of vLLM.
+Evidence depends on the table, the image and the text before it, so sums are kept under the table and the prompt up to the
+end of each image. A cached prefix then finds its evidence, and a conversation that gains an image continues from the
+earlier ones. Knows nothing of vLLM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reweigh.runtime.reader import RECALLED
 from reweigh.runtime.sequence import Sequence
 
 SUM_BYTES = 8
-"""Of each registered token, in memory."""
+"""Bytes in memory for each registered token."""
 
 LOST = "its image was in the prefix cache and its evidence is not in memory"
 NEVER = "its image was in the prefix cache, so its states were not computed"
@@ -70,7 +70,7 @@ class Entry(Sequence):
 
 
 class Store:
-    """Reads states for the requests they belong to, and remembers what was read.
+    """Reads states into requests, and remembers what was read.
 
     Args:
         device: Where strengths are kept.
@@ -83,11 +83,10 @@ class Store:
         self.requests: dict[str, Entry] = {}
 
     def feed(self, entry: Entry, computed: int, states: Mapping[int, Tensor]) -> None:
-        """Take what one step computed of a request: the states of its positions ``computed`` and following.
+        """Read what one step computed for a request: the states of its positions from ``computed`` on.
 
-        ``states`` holds a tensor (n, d) for each layer of its reader. Positions that were read before (a preempted
-        request computes its prompt again) are not read twice; positions that were never computed here, because vLLM had
-        them in its prefix cache, can only be recalled.
+        ``states`` has a tensor (n, d) for each layer of its reader. Positions are not read twice when a preempted request
+        computes its prompt again. Positions in vLLM's prefix cache were not computed and can only be recalled.
         """
         if entry.is_decided:
             return
@@ -118,7 +117,7 @@ class Store:
                     self.memory.put(key, entry.marks[bound], size)
 
     def resume(self, entry: Entry, least: int = 1) -> None:
-        """Let a request start after those of its images that are in memory, if they cover ``least`` of its positions."""
+        """Skip the images of a request whose evidence is in memory, if they cover ``least`` of its positions."""
         for bound, key in reversed(list(zip(entry.bounds, entry.keys, strict=True))):
             known = self.memory.get(key) if bound >= max(least, entry.read + 1) else None
             if known is not None:
@@ -126,9 +125,9 @@ class Store:
                 return
 
     def _join(self, entry: Entry, least: int) -> None:
-        """Resume from what a running request has read of the same prompt.
+        """Continue from what a running request has read of the same prompt.
 
-        vLLM lets a prompt read the blocks of another one even while that is being computed, in the same step.
+        vLLM lets a prompt read another one's blocks even in the step that computes them.
         """
         for other in self.requests.values():
             shared = sum(1 for own, its in zip(entry.keys, other.keys, strict=False) if own == its)
@@ -137,7 +136,7 @@ class Store:
                 return
 
     def _finish(self, entry: Entry) -> None:
-        """Lay out the strengths of a request that is edited, or the evidence of one that is observed."""
+        """Lay out the strengths of an edited request, or the evidence of an observed one."""
         reader = entry.reader
         if reader.registered is None:
             entry.evidence = torch.stack([reader.mean(entry, layer) for layer in reader.layers])
@@ -146,7 +145,7 @@ class Store:
             reader.finish(entry, self.device)
 
     def recall_into(self, entry: Entry) -> bool:
-        """Give a new request the evidence of an equal prompt, if that is still in memory."""
+        """Give a new request the evidence of an equal prompt, if it is still in memory."""
         started = time.perf_counter()
         known = self.memory.get(entry.keys[-1])
         if known is None:

@@ -28,17 +28,17 @@ class Opened:
     point: OperatingPoint
 
     def to_json(self) -> dict[str, Any]:
-        """What a client that asked for new tables is told."""
+        """Return what a reload answers."""
         return {"sha256": self.sha256, "layer": self.table.layer, "beta": self.point.beta}
 
 
 def open_tables(sources: Mapping[str, Source], config: Any) -> dict[str, Opened]:
-    """The tables of each name, for a model's configuration."""
+    """Open each table, for a model's configuration."""
     return {name: open_table(source, config) for name, source in sources.items()}
 
 
 def open_table(source: Source, config: Any) -> Opened:
-    """One table; of several layers the tuned one, then the paper's."""
+    """Open one table; of several layers, the tuned one, else the paper's."""
     near = nearest_point(config.model_type, blocks_of(config))
     table = ReferenceTable.from_pretrained(
         source.table, layer=source.layer, default=None if near is None else near.layer
@@ -74,7 +74,7 @@ def check_tables(
 
 
 def identify_model(model_config: Any, load_config: Any) -> Identity:
-    """The identity of what vLLM will load."""
+    """Identify the model that vLLM will load."""
     from vllm.transformers_utils.processor import cached_processor_from_config
 
     folder = Path(model_config.model)
@@ -95,17 +95,17 @@ def identify_model(model_config: Any, load_config: Any) -> Identity:
 
 
 def _as_called(images: Mapping[str, Any], model_config: Any) -> dict[str, Any]:
-    """The image processor's settings, updated with what vLLM passes to it at each call."""
+    """Return the image processor's settings, updated with what vLLM passes to it at each call."""
     given = dict(getattr(model_config.multimodal_config, "mm_processor_kwargs", None) or {})
     given |= given.pop("images_kwargs", None) or {}
     return {**images, **{name: value for name, value in given.items() if name in images}}
 
 
 def dtype_of(model_config: Any) -> str:
-    """The type in which vLLM runs the model, and so that of its logits."""
+    """Return the type in which vLLM runs the model and computes logits."""
     return str(model_config.dtype).removeprefix("torch.")
 
 
 def blocks_of(config: Any) -> int:
-    """Decoder blocks of a configuration."""
+    """Return the number of decoder blocks of a configuration."""
     return int(config.get_text_config().num_hidden_layers)

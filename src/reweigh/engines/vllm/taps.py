@@ -19,7 +19,7 @@ from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.lens import CHUNK, Lens
 
 PROBE = 16
-"""Positions that a compiled decoder is tried on."""
+"""Positions on which a compiled decoder is checked."""
 
 
 class AuxTap:
@@ -76,16 +76,16 @@ def _copy_into(buffer: Tensor) -> Any:
 
 
 def tap_for(runner: Any, decoder: Any, layers: Sequence[int]) -> AuxTap | HookTap:
-    """The auxiliary outputs where the decoder has them, hooks elsewhere; ``layers`` ascend, as vLLM hands them out."""
+    """Tap auxiliary outputs if the decoder has them, else use hooks; ``layers`` ascend, as vLLM returns them."""
     tap = AuxTap if hasattr(decoder, "_set_aux_hidden_state_layers") else HookTap
     return tap(runner, decoder, layers)
 
 
 @torch.inference_mode()
 def check_tap(tap: AuxTap | HookTap, runner: Any, config: Any) -> None:
-    """Refuse a compiled decoder that hands out other blocks than it was asked for, as one from a stale cache would.
+    """Refuse a compiled decoder that returns the states of other blocks, as one from a stale cache would.
 
-    Probes of noise go through the compiled decoder and through its own Python; each tap must be nearest to its block.
+    Noise goes through the compiled decoder and through its Python source; each tap must be nearest to its block.
     """
     decoder = tap.decoder
     if getattr(decoder, "do_not_compile", True):
@@ -124,7 +124,7 @@ def check_tap(tap: AuxTap | HookTap, runner: Any, config: Any) -> None:
 
 @contextmanager
 def _without_attention(decoder: Any) -> Iterator[None]:
-    """Attention that adds nothing: without metadata some of vLLM's leave their output as memory happens to be."""
+    """Make attention add nothing: without metadata, some of vLLM's backends leave their output uninitialized."""
 
     def forward(*args: Any, output: Tensor, **kwargs: Any) -> Tensor:
         return output.zero_()
@@ -147,13 +147,13 @@ def _keep_in(blocks: list[Tensor]) -> Any:
 
 
 def _stream(output: Any) -> Tensor:
-    """The residual stream after a block, which vLLM's blocks return in two parts."""
+    """Return the residual stream after a block; vLLM's blocks return it in two parts."""
     found: Tensor = output[0] + output[1] if isinstance(output, tuple) else output
     return found
 
 
 def decoder_of(model: Any) -> Any:
-    """The part of a vLLM model that holds ``layers`` and the final ``norm``."""
+    """Return the part of a vLLM model that holds ``layers`` and the final ``norm``."""
     language_model = model.get_language_model()
     holder = getattr(language_model, "model", language_model)
     if not (hasattr(holder, "layers") and hasattr(holder, "norm")):
@@ -178,7 +178,7 @@ class _Head(nn.Module):
 
 
 def vllm_lens(model: Any, decoder: Any, vocab_size: int, dtype: str, made_with: Mapping[str, Any]) -> Lens:
-    """The lens a table was made with, through the modules of a vLLM model of ``dtype``."""
+    """Return the lens a table was made with, built from the modules of a vLLM model of ``dtype``."""
     if made_with.get("lens") == "float32" and dtype != "float32":
         raise UnsupportedError(
             f"this table ranks float32 logits, but vLLM runs the model in {dtype}",

@@ -1,4 +1,4 @@
-"""vLLM's worker: reads evidence from each step's states and edits in its sampler."""
+"""The worker: read evidence from each step's states, and edit in the sampler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reweigh.method.lens import Lens, head_width
 from reweigh.runtime.reader import Reader, Registered
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
-"""What gives a running worker other weights than the table's."""
+"""Methods that would give a running worker other weights than the table's."""
 
 
 class Reweighing:
@@ -41,14 +41,14 @@ class Reweighing:
         return result
 
     def compile_or_warm_up_model(self) -> Any:
-        """Compile the model, then check that its graph hands out the states that are needed."""
+        """Compile the model, then check that its graph returns the right states."""
         result = super().compile_or_warm_up_model()  # type: ignore[misc]
         if self.reweigh is not None:
             check_tap(self.reweigh.capture.tap, self.model_runner, self.vllm_config)
         return result
 
     def execute_model(self, scheduled: Any) -> Any:
-        """Run one step, and read what it computed."""
+        """Run one step and read what it computed."""
         output = super().execute_model(scheduled)  # type: ignore[misc]
         if self.reweigh is not None:
             with torch.inference_mode():
@@ -56,7 +56,7 @@ class Reweighing:
         return output
 
     def sample_tokens(self, grammar: Any) -> Any:
-        """Sample, with edits, and say what became of the step's requests."""
+        """Sample with edits, and report the outcomes of the step's requests."""
         if self.reweigh is None:
             return super().sample_tokens(grammar)  # type: ignore[misc]
         capture, processor = self.reweigh.capture, self.reweigh.processor
@@ -66,13 +66,13 @@ class Reweighing:
         return attach(output, message, processor.late(), processor.unsound)
 
     def reweigh_take(self) -> dict[str, Any]:
-        """The observations so far, for a calibration."""
+        """Take the observations so far, for a calibration."""
         return {} if self.reweigh is None else self.reweigh.take()
 
     def reweigh_load(self, sources: Sequence[tuple[str, int, str]], needed: Iterable[str]) -> str | None:
-        """Open tables for requests to come; why it could not be done, or ``None``.
+        """Open tables for new requests; return the error message, or ``None``.
 
-        It does not raise: vLLM would leave the answers of other workers unread.
+        It does not raise, because vLLM would leave the answers of other workers unread.
         """
         try:
             if self.reweigh is None:
@@ -83,7 +83,7 @@ class Reweighing:
         return None
 
     def sleep(self, level: int = 1) -> Any:
-        """Sleep that keeps the weights; what drops them needs new ones on waking."""
+        """Sleep at level 1, which keeps the weights; refuse levels that drop them."""
         if self.reweigh is not None and level > 1:
             raise UnsupportedError(
                 f"sleep at level {level} drops the weights, and reweigh's table belongs to those that were loaded at start",
@@ -97,7 +97,7 @@ def _refusing(name: str) -> Any:
         if self.reweigh is None:
             return getattr(super(Reweighing, self), name)(*args, **kwargs)
         raise UnsupportedError(
-            f"{name}: reweigh is at work here, and its table belongs to the weights that were loaded at start",
+            f"{name}: reweigh edits in this engine, and its table belongs to the weights that were loaded at start",
             hint="start the engine again with the new weights and a table that was calibrated with them",
         )
 
@@ -122,13 +122,13 @@ class Installed:
             )
         config, runner = worker.vllm_config, worker.model_runner
         check_engine(config, settings, on_cpu=current_platform.is_cpu())
-        self.settings, self.runner, self.model_config = settings, runner, config.model_config
+        self.runner, self.model_config = runner, config.model_config
         self.model = runner.get_model()
         self.decoder = decoder_of(self.model)
         readers = {str(source.sha256): self._reader(source) for source in settings.pinned.values()}
         if settings.observe:
             layers = [layer % len(self.decoder.layers) for layer in settings.observe]
-            readers[""] = Reader(self._lens({}), layers, kernel=settings.kernel)
+            readers[""] = Reader(self._lens({}), layers)
         tap = tap_for(
             runner, self.decoder, sorted({layer for one in readers.values() for layer in one.layers})
         )
@@ -141,9 +141,9 @@ class Installed:
         _pipeline(runner).insert(0, self.processor)
 
     def load(self, sources: Sequence[tuple[str, int, str]], needed: Iterable[str]) -> None:
-        """Add tables (folder, layer, fingerprint), and drop those that are not ``needed`` any more.
+        """Add tables (folder, layer, fingerprint), and drop those that are no longer ``needed``.
 
-        Drop first, even if a table cannot be opened: tensor-parallel workers must agree on what they read for a request.
+        Drop them first, even if a new table cannot be opened: tensor-parallel workers must have the same readers.
         """
         known, tapped = self.capture.readers, self.capture.tap.layers
         kept = {name: reader for name, reader in known.items() if name in set(needed)}
@@ -156,7 +156,7 @@ class Installed:
         self.capture.readers = {**kept, **new}
 
     def take(self) -> dict[str, Any]:
-        """The observations of all requests so far, by request id; they are handed over once."""
+        """Take the observations of all requests so far, by request id."""
         requests = self.capture.store.requests
         taken = {}
         for name, entry in requests.items():
@@ -166,7 +166,7 @@ class Installed:
         return taken
 
     def _reader(self, source: Source) -> Reader:
-        """What reads evidence as a table's was read; even a forced table must lie inside the model."""
+        """Make a reader for a table; even a forced table must fit the model."""
         table = open_table(source, self.model_config.hf_config).table
         blocks, vocabulary = len(self.decoder.layers), self.model_config.get_vocab_size()
         if not 0 <= table.layer < blocks:
@@ -183,7 +183,6 @@ class Installed:
             self._lens(table.made_with),
             [table.layer],
             tokens=tokens,
-            kernel=self.settings.kernel,
             readouts=[table.readout],
             registered=Registered(tokens, references, table.scale),
         )
@@ -197,8 +196,8 @@ class Installed:
 def _warm(reader: Reader, dtype: torch.dtype, device: Any, *, positions: int = 2, rows: int = 1) -> None:
     """Read evidence and edit once, as a batch of ``rows`` with an image of ``positions`` would.
 
-    Ranks and edits are compiled then, not in the first request. Use non-zero states: all-zero logits would warm up the
-    wrong kernel.
+    This compiles ranks and edits before the first request. States are not zero: all-zero logits would warm up the wrong
+    kernel.
     """
     width, vocabulary = head_width(reader.lens.head), reader.lens.vocab_size
     reader.read(torch.linspace(-1, 1, positions * width, device=device).view(positions, width).to(dtype))
@@ -207,7 +206,7 @@ def _warm(reader: Reader, dtype: torch.dtype, device: Any, *, positions: int = 2
 
 
 def _show_to_the_profiler(runner: Any, reader: Reader, dtype: torch.dtype) -> None:
-    """Let vLLM's memory profile see the largest step: a full chunk of evidence, and edits of the largest batch."""
+    """Add the largest step to vLLM's memory profile: a full chunk of evidence, and edits of the largest batch."""
     drafts = runner.vllm_config.speculative_config  # each drafted token has a row of its own
     rows = runner.max_num_reqs * (1 if drafts is None else 1 + int(drafts.num_speculative_tokens))
     profile = runner.profile_run
@@ -221,6 +220,6 @@ def _show_to_the_profiler(runner: Any, reader: Reader, dtype: torch.dtype) -> No
 
 
 def _pipeline(runner: Any) -> list[Any]:
-    """The runner's logits processors in the order in which they act: of the V2 runner, or of the V1 runner."""
+    """Return the logits processors of the V2 or V1 runner, in the order in which they act."""
     found: list[Any] | None = getattr(runner.sampler, "logits_processors", None)
     return runner.input_batch.logitsprocs.non_argmax_invariant if found is None else found
