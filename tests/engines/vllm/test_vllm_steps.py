@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace as Plain
 
 import numpy as np
@@ -320,7 +319,7 @@ def without_looking(monkeypatch):
     def step(self, logits):
         sound = logits.isfinite().all(dim=1) if self.rows is None else logits[self.rows].isfinite().all(dim=1)
         found = original(self, logits.nan_to_num())
-        return found._replace(candidates=replace(found.candidates, sound=sound))
+        return found._replace(candidates=found.candidates._replace(sound=sound))
 
     monkeypatch.setattr(processor.StepEditor, "step", step)
 

@@ -112,13 +112,15 @@ class FrontEnd:
         from vllm.exceptions import VLLMValidationError
         from vllm.utils.async_utils import make_async
 
-        original, mode = processor.process_inputs, self.config.model_config.logprobs_mode
+        original, model = processor.process_inputs, self.config.model_config
 
         def process_inputs(*args: Any, **kwargs: Any) -> Any:
             request = original(*args, **kwargs)
             if request.sampling_params is not None:
                 try:
-                    prepare(request, self.settings, self.tables, mode)
+                    prepare(request, self.settings, self.tables, model.logprobs_mode)
+                    if model.skip_tokenizer_init and SHOWN in (request.sampling_params.extra_args or {}):
+                        raise InputError(f"{EVIDENCE_KEY} was asked for, but this engine has no tokenizer")
                 except InputError as error:  # as vLLM says it, so that a server answers 400
                     raise VLLMValidationError(str(error)) from error
             return request

@@ -110,9 +110,9 @@ class Outputs:
         new = Record(table=name, sha256=asked[READ_FOR], refuses=self.refuses)
         record = shared.setdefault(RECORD, new)
         self.records[request.request_id] = record
-        if asked.get(SHOWN):
+        table = self.tables.get(record.sha256)
+        if asked.get(SHOWN) and table is not None:  # without one, the worker will say that it was replaced
             is_delta = params.output_kind.name == "DELTA"
-            table = self.tables[record.sha256]
             record.shown = Shown(table, self.processor.tokenizer, state, is_delta=is_delta)
         if record.reply is None and (reply := chats.current()) is not None:
             record.reply = reply

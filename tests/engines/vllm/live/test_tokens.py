@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -173,7 +172,7 @@ def test_logits_that_form_no_distribution_are_reported_as_an_accelerator_would(w
         found = original(self, logits)
         sound = torch.ones(len(self.betas), dtype=torch.bool)
         sound[0] = len(steps) != 5
-        return found._replace(candidates=replace(found.candidates, sound=sound))
+        return found._replace(candidates=found.candidates._replace(sound=sound))
 
     with running(world) as engine:
         monkeypatch.setattr(StepEditor, "step", step)
