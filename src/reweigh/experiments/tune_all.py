@@ -14,18 +14,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import find_metric
-from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare.methods import BASE, TUNED, Method, decoder_of, make_method, titled
 from reweigh.experiments.compare.report import CHIEF
 from reweigh.experiments.experiment import Experiment, decoder_arm, write_frame
+from reweigh.experiments.tune.report import INFO
 from reweigh.experiments.tune.search import BOUND, FIGURES, RULE, gain, is_eligible, require_figures
 from reweigh.experiments.tune.study import quality
 from reweigh.results.charts import Marks, alt_text, chart, scatter
+from reweigh.results.contrast import BRACKETS
 from reweigh.results.frame import Frame
-from reweigh.results.html import element
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.task import Runs, Scored
@@ -37,7 +36,6 @@ Options = Mapping[str, Any]
 ACROSS, UP = "recall", "chair_i"
 FRONTIER = "frontier"
 """The drawing's files, as .png and .svg."""
-INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 
 
 @dataclass(frozen=True)
@@ -181,8 +179,7 @@ def add_tuning(page: Page, tuning: Tuning) -> None:
     best = {front.name: front.points[0][1] for front in frontiers(tuning)}
     page.section("Every method tuned alike")
     page.chart(partial(_draw, tuning), caption, alt=alt_text(caption, best, 1), height=4.6)
-    table = settings_table(tuning)
-    page.add(element("details", element("summary", f"All {len(table.rows) - 1} settings"), table.html()))
+    page.table(settings_table(tuning), fold=0)
 
 
 def note(tuning: Tuning) -> str:
@@ -240,7 +237,7 @@ def settings_table(tuning: Tuning) -> Table:
             gained = None if one.gain is None else 100 * one.gain
             figures = (one.metrics[figure] for figure in FIGURES)
             rows.append([tuning.titles[name], in_words(one.setting), *figures, gained, said])
-    return Table(columns, rows, caption="Brackets are 95% image-bootstrap intervals.")
+    return Table(columns, rows, BRACKETS)
 
 
 def write_frontier(tuning: Tuning, out: Path) -> list[Path]:
