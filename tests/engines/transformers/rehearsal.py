@@ -112,7 +112,7 @@ def main(device: str) -> None:
         editor = StepEditor(strengths, torch.tensor([1.0] * images, device=place))
         before = waits
         for _ in range(3):
-            editor(on(device, torch.randn(images, 1, VOCABULARY)))
+            editor.step(on(device, torch.randn(images, 1, VOCABULARY)).squeeze(1)).logits.unsqueeze(1)
         sys.stdout.write(f"step {waits - before} image {prefill // images}\n")
 
 
