@@ -162,6 +162,12 @@ def test_fetched_bytes_count_as_those_of_bodies_do(site):
     assert refused(made, f"http://public.example:{site}/image", hold=refuse).status == 429
 
 
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example", "xn--"])
+def test_a_host_that_is_no_name_is_not_fetched_from(host):
+    made = Fetcher(r"https?://.*", most=1000)  # looks names up itself
+    assert refused(made, f"http://{host}/image").code == "image_not_fetched"
+
+
 def test_a_name_that_takes_long_to_look_up_does_not_outlast_the_deadline():
     async def never(host, port):
         await asyncio.Event().wait()

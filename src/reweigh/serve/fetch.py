@@ -86,7 +86,7 @@ class Fetcher:
                         told = f"the image's address answered with status {response.status_code}"
                         raise _failed(param, told)
                     return await self._read(response, param, hold)
-        except (TimeoutError, OSError, httpx.HTTPError, httpx.InvalidURL):
+        except (TimeoutError, OSError, UnicodeError, httpx.HTTPError, httpx.InvalidURL):
             raise _failed(param, "the image could not be fetched") from None
         raise _failed(param, f"the image's URL redirects more than {REDIRECTS} times")
 
