@@ -66,6 +66,12 @@ def test_vectors_come_back_as_they_were(tmp_path):
     assert first == [(tmp_path / "w" / name).read_bytes() for name in (PAGE, NUMBERS)]
 
 
+def test_numbers_that_this_version_does_not_know_are_left_out(tmp_path):
+    one = made()
+    SteeringVectors.layout.write_output(tmp_path, one.page(), one.arrays() | {"later": one.vectors})
+    assert SteeringVectors.load(tmp_path).fingerprint == one.fingerprint
+
+
 def test_altered_or_missing_files_are_refused(tmp_path):
     with pytest.raises(ArtifactError, match="reweigh compare"):
         SteeringVectors.load(tmp_path)

@@ -64,7 +64,8 @@ class Learned:
     def load(cls, folder: str | Path) -> Self:
         """Read and verify an artifact from its folder."""
         page, arrays = cls.layout.read(Path(folder))
-        found = cls(**arrays, **{name: page[name] for name in cls.layout.fields})
+        numbers = {name: arrays[name] for name in cls.layout.arrays}
+        found = cls(**numbers, **{name: page[name] for name in cls.layout.fields})
         found.verify()
         return found
 
