@@ -34,21 +34,20 @@ def overwrites() -> bool:
     return _overwrite
 
 
-def claim(paths: Iterable[Path], *, beside: Path | None = None, trusted: bool = False) -> None:
+def claim(paths: Iterable[Path], *, beside: Path | None = None) -> None:
     """Refuse if one of these files exists and is not an unchanged output of this package; call it before any work.
 
     Args:
         paths: Files that will be written.
         beside: The sealed page that is written with them, which vouches for files of a folder without a record:
             earlier versions kept none.
-        trusted: Whether the caller knows that all of them are outputs.
 
     Raises:
         InputError: Names the first such file.
     """
     foreign = [path for path in paths if _exists(path) and not is_own(path)]
     for path in foreign:
-        if not (trusted or _overwrite or (beside is not None and _vouched(path, beside))) or _is_folder(path):
+        if not (_overwrite or (beside is not None and _vouched(path, beside))) or _is_folder(path):
             raise _occupied(path)
     for path in foreign:
         _allow(path, _mark(path))
