@@ -123,6 +123,16 @@ def test_an_outcome_is_told_first_and_last_and_leads_its_step():
     assert set(scheduler.known) == {"c"}
 
 
+def test_news_of_a_request_that_has_ended_are_dropped():
+    """An accelerator may find out with the next step that a request's logits formed no distribution."""
+    scheduler = ReportingScheduler()
+    scheduler.add_request(Plain(request_id="a", sampling_params=Plain(extra_args={MARK: 1.0})))
+    assert step(scheduler, "a", new="a", told=[("a", edited())], ends="a") == ("a", {"a": True})
+    assert step(scheduler, "", finished="a", told=[("a", edited())]) == ("", {})
+    assert not scheduler.known
+    assert not scheduler.untold
+
+
 def test_an_output_without_news_is_left_alone():
     shared = Output()
     assert attach(shared, message_of({}, 0.0), [], deque()) is shared

@@ -142,8 +142,10 @@ class Reporting:
         message = getattr(model_output, CARRIED, None)
         self.winners = {} if message is None else message.get("winners", {})
         if message is not None:
-            self.known.update(message["requests"])
-            self.untold.update(message["requests"])
+            # a request may have ended before the worker learned that its logits formed no distribution
+            news = {name: told for name, told in message["requests"].items() if name in self.requests}
+            self.known.update(news)
+            self.untold.update(news)
             if message["step_ms"]:
                 self._steps.append(float(message["step_ms"]))
 
