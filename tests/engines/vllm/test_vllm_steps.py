@@ -178,6 +178,16 @@ def test_slots_serve_drafts_and_parts_of_the_batch():
     assert torch.equal(odd, whole[[0, 5]])
 
 
+@pytest.mark.parametrize("expanded", [[4], [4, 4]])
+def test_a_row_has_its_place_in_the_whole_batch_if_part_of_it_is_asked_for(expanded):
+    bench = Bench(table=None, observe=(1,))
+    arrivals = [new(name, 0.0, table="") for name in "ab"]
+    message = scheduled(arrivals, counts={"a": PROMPT, "b": PROMPT})
+    bench.step(message, "ab", torch.cat([stream(), stream(seed=2)]), slots=[7, 4])
+    entry = bench.capture.store.requests["b"]
+    assert bench.capture.rows(len(expanded), context([4], expanded)) == [(entry, 1)] * len(expanded)
+
+
 def test_rows_that_cannot_be_told_apart_are_an_error():
     bench = Bench()
     both(bench)

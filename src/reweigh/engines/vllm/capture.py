@@ -169,15 +169,14 @@ class Capture:
         else:
             own, found = self._own, []
             repeats = np.diff(own.cu_num_logits_np).tolist()  # logits rows of each request
-            in_batch = zip(own.idx_mapping_np.tolist(), self.batch, repeats, strict=False)
-            slots = {slot: (entry, repeat) for slot, entry, repeat in in_batch}
-            for place, slot in enumerate(context.idx_mapping_np.tolist()):
-                entry, repeat = slots.get(slot, (None, 1))
-                found += [(entry, place)] * repeat
+            in_batch = zip(own.idx_mapping_np.tolist(), enumerate(self.batch), repeats, strict=False)
+            slots = {slot: ((entry, place), repeat) for slot, (place, entry), repeat in in_batch}
+            unknown = (None, -1), 1
+            for slot in context.idx_mapping_np.tolist():
+                row, repeat = slots.get(slot, unknown)
+                found += [row] * repeat
             if len(found) != count:  # an unexpected split: correct, but waits for the device
-                found = [
-                    (slots.get(slot, (None, 1))[0], -1) for slot in context.expanded_idx_mapping.tolist()
-                ]
+                found = [slots.get(slot, unknown)[0] for slot in context.expanded_idx_mapping.tolist()]
         if len(found) != count:
             raise RuntimeError(f"reweigh: vLLM samples {count} rows of a batch of {len(found)}")
         return found
