@@ -2,7 +2,7 @@
 
 ``scripts/gpu-check MODEL TABLE`` runs the transformers engine once for each type, then vLLM under each way of running it,
 each in a process of its own, on the same pictures. Sixteen-bit types round differently in two programs, so texts may part:
-base and edited tokens are held against the transformers engine alike, and edits must not agree less than the base does.
+base and edited tokens are both compared with the transformers engine, and edits must not agree less than the base does.
 """
 
 from __future__ import annotations

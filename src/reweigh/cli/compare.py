@@ -207,7 +207,7 @@ def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out:
     if not kept:
         raise InputError(
             f"{name} keeps no records for tuning",
-            hint="tuning and directions need world, chair or objects as the first benchmark",
+            hint="tuning and steering vectors need world or chair as the first benchmark",
         )
     chosen = [
         *selection.option,

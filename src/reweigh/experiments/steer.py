@@ -190,6 +190,6 @@ def _mentions(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, An
     if not isinstance(found, Sequence):
         raise InputError(
             f"{name} labels no mentions, which steering vectors are made of",
-            hint="-b world, chair or objects",
+            hint="-b world or chair",
         )
     return found

@@ -88,7 +88,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
     errno.ENOTDIR: "a file is in the place of a folder: choose another place",
     errno.EEXIST: "a file is in the place of a folder: choose another place",
-    errno.ENOENT: "its folder was removed meanwhile: run it again",
+    errno.ENOENT: "its folder was removed in the meantime: run it again",
 }
 
 

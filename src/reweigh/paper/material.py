@@ -279,7 +279,7 @@ def calibration_corpus(
     made = table.made_with
     if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], runs.template)):
         raise MismatchError(
-            "the table was calibrated with another prompt template than the one in use",
+            "the table was calibrated with a different prompt template from the one in use",
             hint="give the calibration's template with --model-option template=TEXT",
         )
     corpus = make_corpus(

@@ -1,6 +1,6 @@
 """The paper's protocol as a list of commands: what each needs, what is missing, and how long it may take.
 
-Calibrate on 500 images of COCO's train2014 (seed 4242) and tune on 500 others (seed 42), then hold ReWEIGH against the five
+Calibrate on 500 images of COCO's train2014 (seed 4242) and tune on 500 others (seed 42), then compare ReWEIGH with the five
 rivals on 500 images of val2014 and on AMBER, MMHal-Bench and MM-Vet, measure its cost, ablate it, compute every analysis.
 Each step is a command that a person could type and that resumes by itself.
 """

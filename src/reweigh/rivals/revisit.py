@@ -118,6 +118,6 @@ def _head(anatomy: Anatomy) -> tuple[Tensor, Tensor | None]:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise UnsupportedError(
             f"{type(anatomy.head).__name__} has no floating-point weight, but single rows of it are needed",
-            hint="load the model without quantising its head",
+            hint="load the model without quantizing its head",
         )
     return weight.detach(), None if anatomy.head.bias is None else anatomy.head.bias.detach()

@@ -70,7 +70,7 @@ class VISTA(StreamEditor, EarlyLayers):
         if forward.start:
             raise UnsupportedError(
                 "a continued conversation shows a new image: VISTA compares the whole prompt with and without image",
-                hint="start the conversation anew with all its images",
+                hint="start a new conversation with all the images",
             )
         prompt = forwardable(self.anatomy, forward.inputs)
         text = without_image(self.anatomy, self.processor, forward.inputs)

@@ -67,7 +67,7 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
     except ArtifactError as error:
         raise ArtifactError(
             error.message,
-            hint="take the file away, then run the same `reweigh tune` again: its answers are kept",
+            hint="remove the file, then run the same `reweigh tune` again: its answers are kept",
         ) from error
     tried = {(point.get("layer"), point.get("beta")) for point in page["grid"] if isinstance(point, Mapping)}
     found = [str(layer)] if layer is not None else []
@@ -81,7 +81,7 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
     ):
         raise ArtifactError(
             f"{path} is not an operating point: layer {layer!r}, beta {beta!r} of {len(tried)} points tried",
-            hint="tune again, or take the file away",
+            hint="tune again, or remove the file",
         )
     return page
 
@@ -95,7 +95,7 @@ def tuned_point(folder: Path, layer: int, fingerprint: str) -> OperatingPoint | 
         if not tuned.fits(fingerprint):
             raise MismatchError(
                 f"{home / POINT} was chosen for another table of layer {layer}",
-                hint="tune again with `reweigh tune`, or take the file away",
+                hint="tune again with `reweigh tune`, or remove the file",
             )
         return tuned.point
     return None

@@ -96,7 +96,7 @@ class CHAIR(Benchmark):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.images < 1:
-            raise InputError(f"{self.images} images cannot be drawn", hint="give a whole number from 1 on")
+            raise InputError(f"{self.images} images cannot be drawn", hint="give a whole number, 1 or more")
 
     @cached_property
     def finder(self) -> MentionFinder:

@@ -73,7 +73,7 @@ def ask_all(
     run resumes from there.
     """
     if type(concurrency) is not int or concurrency < 1:
-        raise InputError(f"a concurrency of {concurrency!r} is not a whole number from 1 on")
+        raise InputError(f"a concurrency of {concurrency!r} is not a whole number of 1 or more")
     futures: list[Future[T]] = [Future() for _ in tasks]
     waiting = deque(zip(tasks, futures, strict=True))
 

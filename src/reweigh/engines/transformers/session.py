@@ -285,6 +285,6 @@ def _other_model(decoder: Decoder, model: Any) -> Exception:
             hint="use `with session:` around generate instead of custom_generate",
         )
     return InputError(
-        f"this session belongs to another model than the {type(model).__name__} that called it",
+        f"this session belongs to another model, not to the {type(model).__name__} that called it",
         hint="attach to the model whose generate is called",
     )

@@ -102,7 +102,7 @@ def _problems(config: Any) -> Iterator[tuple[str, str]]:
     if _quantises(model):
         yield (
             "vLLM quantises the weights as it loads them, and a table belongs to weights as they are stored",
-            "store the quantised checkpoint and calibrate it, or start without quantization",
+            "store the quantized checkpoint and calibrate it, or start without quantization",
         )
     if getattr(config, "weight_transfer_config", None) is not None:
         yield (

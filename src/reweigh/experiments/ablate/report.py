@@ -86,7 +86,7 @@ class AblationReport:
 
     @cached_property
     def contrast(self) -> Contrast:
-        """The arms held against the full method; permutations are followed by their mean and range."""
+        """The arms compared with the full method; permutations are followed by their mean and range."""
         titles: list[str] = []
         for kind in dict.fromkeys(self.arms.values()):
             titles += [arm for arm, its in self.arms.items() if its == kind]

@@ -80,7 +80,7 @@ def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Obser
         mine, theirs = ({**one, "model_id": ""} for one in (mine, theirs))
     if mine != theirs:
         raise MismatchError(
-            f"{folder} was calibrated with another model than the table in use",
+            f"{folder} was calibrated with a different model from that of the table in use",
             hint="calibrate this model on those images, with the same settings",
         )
     return found.observations.at(own.layers)

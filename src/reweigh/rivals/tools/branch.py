@@ -214,7 +214,7 @@ class Branch:
         if forward.start:
             raise UnsupportedError(
                 "the kept cache was filled before an image was seen, so a second branch cannot be continued",
-                hint="start the conversation anew inside the decoder's `with` block",
+                hint="start a new conversation inside the decoder's `with` block",
             )
         state, logits = self.runner.start(self.make(forward), forward.end)
         times = len(forward.rows) // len(logits)  # beams; the branch has read each prompt once
@@ -232,7 +232,7 @@ class Branch:
         if forward.start >= state.prompt_end and forward.new():
             raise UnsupportedError(
                 "the continued conversation shows a new image, which the second branch cannot take in",
-                hint="start the conversation anew with all its images",
+                hint="start a new conversation with all the images",
             )
         target = state.prompt_end if forward.cache is None else min(state.fed, forward.past)
         if target < state.prompt_end:
