@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 import reweigh
 from checkpoints import picture
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.rivals.damro import class_attention
+from reweigh.families.anatomy import find_anatomy
+from reweigh.rivals.damro import class_attention, class_token_tower
 
 SERVED = ("llava", "llava_next", "instructblip")
 PLAIN = {"do_sample": False, "max_new_tokens": 3, "return_dict_in_generate": True, "output_logits": True}
@@ -180,6 +183,16 @@ def test_two_images_in_one_prompt(loaded):
 def test_families_without_such_patches_are_refused_by_name(family, reason, loaded):
     with pytest.raises(UnsupportedError, match=reason):
         reweigh.decoder("damro", *loaded(family))
+
+
+def test_towers_without_a_class_token_are_refused(loaded):
+    anatomy = find_anatomy(loaded("llava")[0])
+    siglip, pixtral = torch.nn.Module(), torch.nn.Module()
+    siglip.embeddings = torch.nn.Module()
+    for tower in (siglip, pixtral):
+        model = SimpleNamespace(model=SimpleNamespace(vision_tower=tower))
+        with pytest.raises(UnsupportedError, match="class token"):
+            class_token_tower(replace(anatomy, model=model))
 
 
 def test_joined_features_and_wrong_options_are_refused(loaded):

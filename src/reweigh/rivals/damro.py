@@ -139,7 +139,7 @@ def class_token_tower(anatomy: Anatomy) -> Any:
             hint="use LLaVA-1.5, LLaVA-NeXT or InstructBLIP",
         )
     tower = model.vision_model if hasattr(model, "vision_model") else model.model.vision_tower
-    if not hasattr(tower.embeddings, "class_embedding"):
+    if not hasattr(getattr(tower, "embeddings", None), "class_embedding"):
         raise UnsupportedError(
             f"the vision tower of {name} has no class token whose attention could be read",
             hint="use a checkpoint with a CLIP vision tower",
