@@ -37,8 +37,8 @@ EDITS = {
     "repetition": Column("repeats"),
 }
 EXPLAINED = (
-    "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
-    "often one description names one object at most."
+    "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is the "
+    "largest number of times that one description names the same object."
 )
 SPREAD: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "lowest": min, "highest": max}
 
