@@ -225,6 +225,19 @@ def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
     assert 'beta="6.0"' not in httpx.get(f"{house.url}/metrics").text
 
 
+def test_a_disk_that_fails_leaves_the_old_tables_in_use(serving_tables, monkeypatch):
+    house = serving_tables()
+
+    def fail(_):
+        raise OSError(5, "Input/output error", "/secret/table")
+
+    monkeypatch.setattr(Served, "reload", fail)
+    refused = httpx.post(f"{house.url}/v1/reweigh/reload", timeout=60)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_reloaded")
+    assert "/secret" not in refused.text
+    assert ask(house).status_code == 200
+
+
 def test_who_may_reload(serving, world, monkeypatch):
     path = "/v1/reweigh/reload"
     locked = serving(key="secret")

@@ -251,7 +251,7 @@ class Server:
         """Read all tables again, in the scheduler's thread; requests that already wait keep the old ones."""
         try:
             reloaded = self.served.reload()
-        except ReweighError as error:
+        except (ReweighError, OSError) as error:
             told = " ".join(str(error).split())  # in one line, with the hint
             logger.error("the tables could not be reloaded, the old ones stay in use: %s", told)
             message = f"the tables in use stay as they are: {problem_of(error, self.served.hidden).message}"
