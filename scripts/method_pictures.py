@@ -18,7 +18,7 @@ from reweigh.calibration.result import Calibration
 from reweigh.decoding.attach import ReweighSession
 from reweigh.families.load import load
 from reweigh.files.artifacts import write_text
-from reweigh.method.trace import Row, Step
+from reweigh.method.trace import CandidateRow, Step
 from reweigh.results.charts import CHANGED, INK, MUTED, PAPER, svg
 from reweigh.results.html import Html
 from reweigh.results.mechanism import heatmap, step_svg, warm
@@ -40,7 +40,7 @@ def first_change(rw: ReweighSession, shown: Scene) -> Step:
     return next(step for step in request.trace.steps() if step.changed)
 
 
-def winners(step: Step) -> list[Row]:
+def winners(step: Step) -> list[CandidateRow]:
     """The word held back and the one written instead."""
     rows = {row.token: row for row in step.candidates}
     return [rows[token] for token in (step.winner_before, step.winner_after)]
@@ -95,7 +95,7 @@ def observed(token: int, layer: int) -> Iterator[float]:
     yield from np.repeat(values, kept.count[own]).tolist()
 
 
-def draw_register(layer: int, rows: list[Row]) -> Html:
+def draw_register(layer: int, rows: list[CandidateRow]) -> Html:
     """Every observation of the two words, their medians, and what this picture shows."""
 
     def draw(panel: Any, narrow: bool) -> None:

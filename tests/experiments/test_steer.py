@@ -102,7 +102,7 @@ def test_vectors_equal_the_means_over_generated_tokens(steered):
         states[True], axis=0, dtype=np.float64
     )
     assert (made.factual, made.hallucinated) == (len(states[False]), len(states[True]))
-    assert made.layers == (1, 4)
+    assert list(made.layers) == [1, 4]
     np.testing.assert_allclose(made.vectors[:1], wanted, atol=2e-3)
     assert SteeringVectors.load(out).fingerprint == made.fingerprint
     assert steer(model, processor, runs, out, layers=[1, -1]).fingerprint == made.fingerprint
