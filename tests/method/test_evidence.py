@@ -299,9 +299,9 @@ def test_inputs_and_layers_that_cannot_be_measured_are_refused_by_name(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_an_unknown_dtype_chunk_or_kernel(case):
+def test_an_unknown_dtype_or_chunk(case):
     inputs = case.inputs()
-    for options in ({"dtype": "int8"}, {"chunk": 0}, {"kernel": "none-such"}):
+    for options in ({"dtype": "int8"}, {"chunk": 0}):
         with pytest.raises(InputError):
             reweigh.measure(case.model, inputs, **options)
     assert find_anatomy(case.model).vocab_size == VOCABULARY

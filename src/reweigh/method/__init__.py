@@ -7,6 +7,6 @@ measure     lens.Lens             z_j = W_head(Norm(h_j))                       
 register    references            b(v), b0, and which tokens are registered          Eqs. baseline, median-ci, deltae
             references.strength   s_I(v) = clip((b(v) - DMRR_I(v)) / b0, 0, 1)       Eq. suppression-strength
 intervene   edit.candidates       the tokens that an edit may reach
-            edit.edit_step        z'(v) = z(v) - beta s_I(v)                         Eq. shift
+            edit.StepEditor       z'(v) = z(v) - beta s_I(v)                         Eq. shift
             trace, check          every step of an edit; the same evidence without one
 """

@@ -32,7 +32,7 @@ class TableLike(Protocol):
         """b0, the unit of a deficit."""
 
     def reference(self, token: int) -> float | None:
-        """b(v), or ``None`` for a token that is not registered."""
+        """Return b(v), or ``None`` for a token that is not registered."""
 
 
 class State(StrEnum):
@@ -63,7 +63,7 @@ class CheckedToken:
         return self.evidence / self.reference
 
     def state(self, threshold: float = THRESHOLD) -> State:
-        """Unsupported below the threshold; not judged without a reference."""
+        """Judge the token: unsupported below the threshold, not judged without a reference."""
         if self.ratio is None:
             return State.NOT_JUDGED
         return State.UNSUPPORTED if self.ratio < threshold else State.SUPPORTED
@@ -99,7 +99,7 @@ class CheckedWord:
         return self.judge.ratio
 
     def state(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> State:
-        """Supported, unsupported or not judged; function words and punctuation are judged with ``all_words`` only."""
+        """Judge the word; function words and punctuation are judged with ``all_words`` only."""
         if not all_words and not may_name(self.text):
             return State.NOT_JUDGED
         return self.judge.state(threshold)
@@ -113,7 +113,7 @@ class Checked:
     tokens: tuple[CheckedToken, ...]
 
     def words(self) -> list[CheckedWord]:
-        """Tokens joined to words as a reader sees them."""
+        """Join tokens to words as a reader sees them."""
         words: list[CheckedWord] = []
         for token in self.tokens:
             piece = self.text[token.start : token.end]
@@ -130,16 +130,16 @@ class Checked:
         return words
 
     def unsupported(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> list[CheckedWord]:
-        """The words that the image does not support."""
+        """Return the words that the image does not support."""
         wanted = State.UNSUPPORTED
         return [word for word in self.words() if word.state(threshold, all_words=all_words) is wanted]
 
     def not_judged(self, *, all_words: bool = False) -> list[CheckedWord]:
-        """The words that may name something but have no reference; with ``all_words`` every word without one."""
+        """Return the words that may name something but have no reference; with ``all_words`` every word without one."""
         return [word for word in self.words() if word.ratio is None and (all_words or may_name(word.text))]
 
     def to_json(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "text": self.text,
             "threshold": threshold,

@@ -176,43 +176,21 @@ class EditedStep(NamedTuple):
     shifts: Tensor
 
 
-def edit_step(
-    logits: Tensor,
-    strengths: Tensor,
-    beta: float | Sequence[float] | Tensor,
-    *,
-    rows: Tensor | Sequence[int] | None = None,
-) -> EditedStep:
-    """Subtract beta s_I(v) from the raw logits of each row's candidates.
+class StepEditor:
+    """Subtracts beta s_I(v) from the raw logits of each row's candidates, for many steps of the same rows.
 
-    Impossible numbers are refused; on an accelerator, whose values are not read, only impossible shapes are.
+    What does not change between steps is checked once. Impossible numbers are refused; on an accelerator, whose values are
+    not read, only impossible shapes are.
 
     Args:
-        logits: Raw next-token logits (B, V).
         strengths: s_I (n, V), zero where a token is not registered.
-        beta: Maximum penalty, one for all or one for each of the n rows.
+        betas: Maximum penalty, one for all or one for each of the n rows.
         rows: The n rows of the batch to edit, ascending; all if not given. The others are not looked at.
 
-    >>> step = edit_step(torch.tensor([[3.0, 2.9, -9.0]]), torch.tensor([[1.0, 0.0, 0.0]]), 1.1)
-    >>> [round(z, 1) for z in step.logits[0].tolist()]
+    >>> editor = StepEditor(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor(1.1))
+    >>> [round(z, 1) for z in editor(torch.tensor([[3.0, 2.9, -9.0]]))[0].tolist()]
     [1.9, 2.9, -9.0]
     """
-    given: dict[str, Any] = {"logits": logits, "strengths": strengths}
-    for name, one in given.items():  # a notebook may hand over anything
-        if not isinstance(one, Tensor) or one.ndim != 2:
-            seen = _seen(one) if isinstance(one, Tensor) else f"a {type(one).__name__}"
-            raise InputError(f"{name} are {seen}; a tensor (rows, vocabulary) was expected")
-    device = strengths.device
-    betas = beta if isinstance(beta, Tensor) else torch.tensor(check_betas(beta), device=device)
-    chosen = rows if rows is None or isinstance(rows, Tensor) else torch.tensor(rows, device=device)
-    editor = StepEditor(strengths, betas, chosen)
-    if betas.is_cpu:
-        check_betas(betas)
-    return editor.step(logits)
-
-
-class StepEditor:
-    """``edit_step`` for many steps of the same rows: what does not change is checked once."""
 
     def __init__(self, strengths: Tensor, betas: Tensor, rows: Tensor | None = None) -> None:
         if strengths.ndim != 2 or not strengths.shape[1]:

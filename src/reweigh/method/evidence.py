@@ -1,4 +1,4 @@
-"""Dense ordinal visual evidence (Eq. dmrr): how strongly an image's positions favour each token.
+"""Dense ordinal visual evidence (Eq. dmrr): how strongly an image's positions favor each token.
 
 DMRR_I(v) is the mean over the visual positions j of 1 / rank_j(v), read from the residual states of these positions.
 Knows nothing of models, prompts or references.
@@ -76,7 +76,7 @@ class Evidence:
         return f"<Evidence of {some} at {len(self.positions)} visual positions, {layers}{found} ({self.readout})>"
 
     def at(self, layer: int) -> Tensor:
-        """The evidence vector of one layer."""
+        """Return the evidence vector of one layer."""
         if layer not in self.layers:
             raise InputError(
                 f"layer {layer} was not measured", hint=f"measured: {', '.join(map(str, self.layers))}"
@@ -84,7 +84,7 @@ class Evidence:
         return self.values[self.layers.index(layer)]
 
     def of(self, layer: int, tokens: Tensor | None) -> Tensor:
-        """The evidence of some tokens at one layer, in their order; ``None`` for the whole vocabulary."""
+        """Return the evidence of some tokens at one layer, in their order; ``None`` for the whole vocabulary."""
         values = self.at(layer)
         if self.tokens is None:
             return values if tokens is None else values[tokens.to(values.device)]
@@ -96,7 +96,7 @@ class Evidence:
         )
 
     def grid(self, layer: int, index: int, *, image: int = 0, tile: int = 0) -> Tensor:
-        """Reciprocal ranks (rows, cols) of the ``index``-th located token over one tile of one image.
+        """Return the reciprocal ranks (rows, cols) of the ``index``-th located token over one tile of one image.
 
         Cells that no position covers are NaN.
         """
@@ -107,18 +107,17 @@ class Evidence:
         return over_grid(values, self.patches, image=image, tile=tile)
 
 
-def is_possible(values: Tensor, readout: str, *, blind: bool = False) -> bool:
-    """Whether a readout can give these values: ranks and probabilities lie in (0, 1], or are 0 in a ``blind`` arm."""
-    if not torch.isfinite(values).all():
+def is_possible(values: Tensor, readout: str) -> bool:
+    """Whether values can be evidence: ranks and probabilities lie in (0, 1], or are 0 in an image-blind arm."""
+    if not torch.isfinite(values).all() or readout not in READOUTS:
         return False
-    if readout not in READOUTS or not READOUTS[readout].is_share or not values.numel():
-        return readout in READOUTS
-    least = values.min()
-    return bool(values.max() <= 1 and (least >= 0 if blind else least > 0))
+    if not READOUTS[readout].is_share or not values.numel():
+        return True
+    return bool(values.min() >= 0 and values.max() <= 1)
 
 
 def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0, tile: int = 0) -> Tensor:
-    """Numbers of visual positions (P,) laid over the grid of one tile; cells that no position covers are NaN."""
+    """Lay numbers of visual positions (P,) over the grid of one tile; cells that no position covers are NaN."""
     inside = [
         (patch, position)
         for position, patch in enumerate(patches)

@@ -40,6 +40,10 @@ class Patch:
         )
 
 
+VisualPosition = tuple[int, Patch | None]
+"""A column of a sequence that carries image content, and the patch it shows if the family has a grid."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """One grid of features as the sequence holds it, row by row.
@@ -64,7 +68,7 @@ class View:
         return self.lead + self.rows * (self.cols + self.row_end) + self.end
 
     def features(self, image: int, tile: int) -> Iterator[tuple[bool, Patch | None]]:
-        """Each feature in order: whether it shows the image, and its patch."""
+        """Yield each feature in order: whether it shows the image, and its patch."""
         yield from [(True, None)] * self.lead
         for row in range(self.rows):
             for col in range(self.cols):

@@ -62,7 +62,7 @@ class Lens:
         return str(head_dtype(self.head, self.width, device)).removeprefix("torch.")
 
     def read(self, states: Tensor, *, norm: bool = True) -> Tensor:
-        """Logits (P, V) of residual states (P, d); ``norm=False`` for states that are normed already."""
+        """Return the logits (P, V) of residual states (P, d); ``norm=False`` for states that are normed already."""
         device = next(self.norm.parameters(), states).device
         if device.type != "meta":  # an offloaded module brings states to its weights itself
             states = states.to(device)
@@ -80,7 +80,7 @@ class Lens:
 
 
 def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
-    """The head in float32 without ever holding a float32 copy of its whole weight."""
+    """Apply the head in float32 without a float32 copy of its whole weight."""
     weight = float_weight(head)
     if weight is None or weight.device.type == "meta":
         raise UnsupportedError(
@@ -100,7 +100,7 @@ def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
 
 
 def lens_disagreement(lens_logits: Tensor, model_logits: Tensor, *, top: int = 50) -> float:
-    """How far the lens of the last block is from ordering the model's own best tokens as the model does.
+    """Measure how far the last block's lens is from ordering the model's best tokens as the model does.
 
     Both are (P, V). The model's ``top`` tokens, best first, must have non-increasing lens logits; the result is the
     largest rise as a share of the lens logits' range, 0 for exact agreement up to a monotone map.
@@ -115,19 +115,19 @@ def lens_disagreement(lens_logits: Tensor, model_logits: Tensor, *, top: int = 5
 
 
 def float_weight(head: Any) -> Tensor | None:
-    """The head's weight if it is a floating-point tensor; a quantised head packs its own."""
+    """Return the head's weight if it is a floating-point tensor; a quantized head packs its own."""
     weight = getattr(head, "weight", None)
     return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
 
 
 def head_rows(head: Any) -> int:
-    """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
+    """Return the rows of a head: ranks run over all of them, rows beyond the tokenizer included."""
     weight = float_weight(head)
     return int(head.out_features if weight is None else weight.shape[0])
 
 
 def head_width(head: Any) -> int:
-    """Width of the states a head reads."""
+    """Return the width of the states that a head reads."""
     weight = float_weight(head)
     return int(head.in_features if weight is None else weight.shape[1])
 

@@ -2,7 +2,7 @@
 
 The mean deployed edit is the mean of s = e(b(v), x) over the candidate occurrences of registered tokens. Registration is
 evaluated under the same scale, so the mean jumps where a token joins or leaves: a log grid finds where it crosses the
-target, and the crossing with the largest scale is refined down to neighbouring floats. Pure NumPy.
+target, and the crossing with the largest scale is refined down to neighboring floats. Pure NumPy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFINED = 32
 
 
 def mean_edit(tokens: NDArray[Any], values: NDArray[Any], counts: NDArray[Any], found: References) -> float:
-    """Mean of s over the candidate occurrences of registered tokens; ``counts`` says how often each observation occurred."""
+    """Return the mean of s over candidate occurrences of registered tokens; observations occurred ``counts`` times."""
     index = np.searchsorted(found.tokens, tokens)
     index[index == len(found.tokens)] = 0
     known = found.tokens[index] == tokens if len(found.tokens) else np.zeros(len(tokens), dtype=bool)
@@ -69,7 +69,7 @@ class Profile:
         return np.repeat(np.asarray(by_group, dtype=np.float64), self.sizes)
 
     def registered(self, scale: float) -> NDArray[np.bool_]:
-        """Which tokens the rule registers under a scale."""
+        """Return which tokens the rule registers under a scale."""
         if self.rule is not stable:
             return np.array([self.rule(group, scale) for group in self.groups])
         moved = np.abs(strength(self.high, self.values, scale) - strength(self.low, self.values, scale))
@@ -79,19 +79,19 @@ class Profile:
         return found
 
     def mean(self, scale: float) -> float:
-        """The mean edit under a scale; NaN where no token is registered."""
+        """Return the mean edit under a scale; NaN where no token is registered."""
         rows = np.repeat(self.registered(scale), self.sizes)
         if not rows.any():
             return float("nan")
         return float(strength(self.reference[rows], self.values[rows], scale).mean())
 
     def unit(self) -> float:
-        """The readout's own spread: the mean distance of an observation from its token's reference."""
+        """Return the readout's own spread: the mean distance of an observation from its token's reference."""
         return float(np.abs(self.values - self.reference).mean())
 
 
 def match_scale(profile: Profile, target: float) -> Match:
-    """The largest scale at which the mean edit crosses a target.
+    """Return the largest scale at which the mean edit crosses a target.
 
     Raises:
         CalibrationError: It crosses nowhere.
@@ -124,7 +124,7 @@ def match_scale(profile: Profile, target: float) -> Match:
 
 
 def _last_crossing(profile: Profile, grid: Floats, target: float) -> tuple[float, float] | None:
-    """The two neighbours of an ascending grid between which the mean crosses the target, the largest such pair."""
+    """Return the largest two neighbors of an ascending grid between which the mean crosses the target."""
     above = profile.mean(float(grid[-1])) - target
     for low, high in zip(grid[-2::-1], grid[:0:-1], strict=True):
         below = profile.mean(float(low)) - target

@@ -37,7 +37,7 @@ EXACT_UP_TO = 200
 def strength(
     reference: Any, evidence: Values, scale: float, *, low: float | None = 0.0, high: float | None = 1.0
 ) -> Values:
-    """e(b, x) = clip((b - x) / b0, low, high), for tensors and NumPy arrays; an ablation drops one of the clips.
+    """Compute e(b, x) = clip((b - x) / b0, low, high) of tensors or NumPy arrays; an ablation drops a clip.
 
     The only implementation: registration uses it to measure how much an edit would vary, intervention to edit.
 
@@ -52,7 +52,7 @@ def strength(
 
 @functools.cache
 def range_index(n: int) -> int | None:
-    """Largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6).
+    """Return the largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6).
 
     Example:
         >>> [range_index(n) for n in (5, 6, 9, 100)]
@@ -70,7 +70,7 @@ def range_index(n: int) -> int | None:
 
 
 def edit_variation(ordered: Floats, k: int, scale: float) -> float:
-    """De: mean change of the edit over the observations when the reference moves across its range (Eq. deltae)."""
+    """Return De, the mean change of the edit when the reference moves across its range (Eq. deltae)."""
     low, high = ordered[k - 1], ordered[len(ordered) - k]
     return float(np.mean(np.abs(strength(high, ordered, scale) - strength(low, ordered, scale))))
 
@@ -80,7 +80,7 @@ Rule = Callable[[Floats, float], bool]
 
 
 def stable(ordered: Floats, scale: float) -> bool:
-    """The paper's rule: the range exists and the edit varies by less than 0.5 across it."""
+    """Apply the paper's rule: the range exists and the edit varies by less than 0.5 across it."""
     k = range_index(len(ordered))
     return k is not None and edit_variation(ordered, k, scale) < STABILITY
 
@@ -96,7 +96,7 @@ class AtLeast:
 
 
 def least_count(rule: str) -> int:
-    """The fewest observations of a token that a rule registers.
+    """Return the fewest observations of a token that a rule registers.
 
     Example:
         >>> [least_count(name) for name in ("stable", "count-5")]
@@ -109,7 +109,7 @@ def least_count(rule: str) -> int:
 
 
 def rule_named(name: str) -> Rule:
-    """A rule by its name in files and commands: ``stable``, or ``count-5`` for at least five observations."""
+    """Return a rule by its name in files and commands: ``stable``, or ``count-5`` for at least five observations."""
     if name == "stable":
         return stable
     kind, _, number = name.partition("-")
@@ -148,7 +148,7 @@ class References:
 
     @classmethod
     def of(cls, scale: float, kept: Sequence[tuple[int, float, int]], **how: Any) -> References:
-        """References of tokens, each with its b(v) and the number of its observations."""
+        """Make references of tokens, each with its b(v) and the number of its observations."""
         return cls(
             scale,
             np.array([token for token, _, _ in kept], dtype=np.int64),
@@ -159,13 +159,13 @@ class References:
 
 
 def median(values: Floats) -> float:
-    """Middle value, or the mean of the two middle ones; ``values`` must be sorted."""
+    """Return the middle value, or the mean of the two middle ones; ``values`` must be sorted."""
     middle = len(values) // 2
     return float(values[middle]) if len(values) % 2 else float((values[middle - 1] + values[middle]) / 2)
 
 
 def nothing_observed() -> CalibrationError:
-    """The error for images without observations."""
+    """Return the error for images without observations."""
     return CalibrationError("there is no observation to register from", hint="calibrate on more images")
 
 

@@ -20,9 +20,6 @@ from reweigh.method.readouts import DMRR, FLOOR, READOUTS
 AT_ONCE = 1 << 22
 """Logits that are taken to float64 at once; a readout holds a few such copies."""
 
-FEW_TOKENS = 32
-COMPARED_AT_ONCE = 1 << 24
-
 
 class Positions:
     """Logits (P, V) of some positions, with values that several readouts need, computed once."""
@@ -54,13 +51,13 @@ class Positions:
 
 
 def blocks(logits: Tensor) -> Iterator[Positions]:
-    """Logits (P, V) in parts whose float64 copies stay small, whatever the vocabulary."""
+    """Split logits (P, V) into parts whose float64 copies stay small, whatever the vocabulary."""
     for part in torch.split(logits, max(1, AT_ONCE // logits.shape[1])):
         yield Positions(part)
 
 
 def standardized(values: Tensor) -> Tensor:
-    """Each row without its mean, in units of its standard deviation; zero if that is zero."""
+    """Standardize each row: without its mean, in units of its standard deviation; zero if that is zero."""
     centred = values - values.mean(dim=1, keepdim=True)
     deviation = values.std(dim=1, correction=0, keepdim=True)
     return torch.where(deviation != 0, centred / deviation, torch.zeros_like(centred))
@@ -83,7 +80,7 @@ class ReadoutSums:
     Args:
         vocab_size: Width V of the logits.
         tokens: Keep these token ids only (R,); ranks and softmax still run over the whole vocabulary.
-        kernel: Ranking kernel, a name of ``kernel_names()``.
+        kernel: Ranking kernel, a name of ``KERNELS``.
         readouts: Readouts that will be asked for.
 
     Example:
@@ -183,7 +180,7 @@ class ReadoutSums:
         return self._units.double() / ONE
 
     def evidence(self, name: str = DMRR) -> Tensor:
-        """The evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""
+        """Return the evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""
         if name not in self.readouts:
             require_known("readout of this measurement", [name], self.readouts)
         if self.count == 0:
@@ -203,7 +200,7 @@ class ReadoutSums:
 
 
 def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
-    """1/rank of ``tokens`` (n,) at every position of ``logits`` (P, V): float32 (P, n), correctly rounded.
+    """Return 1/rank of ``tokens`` (n,) at every position of ``logits`` (P, V): float32 (P, n), correctly rounded.
 
     NaN is refused on the CPU; on an accelerator the rank sum of the same logits refuses it.
     """
@@ -211,26 +208,18 @@ def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
         raise InputError(
             f"logits are {logits.dtype} of shape {tuple(logits.shape)}; (P, V) floats were expected"
         )
-    vocab = logits.shape[1]
-    tokens = checked_tokens(tokens, vocab).to(logits.device)
+    tokens = checked_tokens(tokens, logits.shape[1]).to(logits.device)
     if logits.is_cpu and torch.isnan(logits).any():
         raise refuse_nan(logits)
     if tokens.numel() == 0 or logits.shape[0] == 0:
         return torch.zeros(logits.shape[0], tokens.numel(), device=logits.device)
-    parts = []
-    for rows in torch.split(logits, max(1, COMPARED_AT_ONCE // vocab)):
-        if tokens.numel() <= FEW_TOKENS:
-            scores = rows[:, tokens]
-            larger = torch.stack([(rows > own[:, None]).sum(dim=1) for own in scores.unbind(dim=1)], dim=1)
-        else:
-            ascending = torch.sort(rows.float(), dim=1).values
-            larger = vocab - torch.searchsorted(ascending, rows[:, tokens].float(), right=True)
-        parts.append(1.0 / (larger + 1).float())
-    return torch.cat(parts)
+    scores = logits[:, tokens].unbind(dim=1)
+    larger = torch.stack([(logits > own[:, None]).sum(dim=1) for own in scores], dim=1)
+    return 1.0 / (larger + 1).float()
 
 
 def checked_tokens(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
-    """Token ids as a flat int64 tensor, each inside the vocabulary; ids on an accelerator are checked by indexing."""
+    """Check token ids: flat integers inside the vocabulary; indexing checks those on an accelerator."""
     try:
         ids = torch.as_tensor(tokens).detach()
     except (TypeError, ValueError, RuntimeError) as error:

@@ -31,7 +31,7 @@ class CandidateRow:
     edited: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, named as in the mechanism table."""
+        """Return plain values, named as in the mechanism table."""
         return {
             "token": self.token,
             "text": self.text,
@@ -64,7 +64,7 @@ class Step:
         return self.winner_before != self.winner_after
 
     def plot_rows(self, words: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
-        """Candidates as the mechanism plot wants them: by their text, the winners marked; ``words`` are whole, by token."""
+        """Return candidates for the mechanism plot: by text, winners marked; ``words`` are whole, by token."""
         return [
             {
                 **row.to_json(),
@@ -77,7 +77,7 @@ class Step:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "step": self.index,
             "row": self.row,
@@ -110,7 +110,7 @@ class Recorded:
     rows: Tensor | None = None
 
     def index(self, row: int) -> int | None:
-        """Which of the n a row of the batch is; ``None`` if it has no evidence and was not edited."""
+        """Return which of the n a row of the batch is; ``None`` if it has no evidence and was not edited."""
         if self.rows is None:
             return row
         rows: list[int] = self.rows.tolist()
@@ -197,7 +197,7 @@ class Trace:
         return "".join(pieces[first : last + 1]).strip()
 
     def _changed(self) -> list[tuple[Step, float]]:
-        """Steps of row 0 at which the edit changed the winner, with what the former winner lost."""
+        """Return the steps of row 0 at which the edit changed the winner, with what the former winner lost."""
         found = []
         for step in self.steps():
             if step.changed:
@@ -206,7 +206,7 @@ class Trace:
         return found
 
     def step(self, index: int, row: int = 0) -> Step:
-        """One step (0-based) of one row of the batch."""
+        """Return one step (0-based) of one row of the batch."""
         recorded = self._recorded[index]
         return Step(
             index=index,
@@ -217,12 +217,12 @@ class Trace:
         )
 
     def steps(self, row: int = 0) -> Iterator[Step]:
-        """All steps of one row."""
+        """Yield all steps of one row."""
         for index in range(len(self)):
             yield self.step(index, row)
 
     def to_json(self, row: int = 0) -> dict[str, Any]:
-        """The whole trace of one row."""
+        """Return the whole trace of one row."""
         return {
             "b0": self.scale,
             "beta": self.beta if isinstance(self.beta, float) else list(self.beta),

@@ -17,21 +17,17 @@ from reweigh.errors import (
 from reweigh.method.kernels.base import LOGIT_DTYPES, Kernel
 from reweigh.method.kernels.sorting import NumpyKernel, TorchKernel
 
-__all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names", "unused_numba"]
+__all__ = ["KERNELS", "LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "unused_numba"]
 
 ENVIRONMENT = "REWEIGH_KERNEL"
 
 
 KERNELS = ("auto", "numba", "numpy", "torch")
-
-
-def kernel_names() -> list[str]:
-    """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
-    return list(KERNELS)
+"""Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
 
 
 def available_kernels() -> list[str]:
-    """Kernels this machine's CPU can run, the preferred one first."""
+    """Return the kernels that this machine's CPU can run, the preferred one first."""
     return [*([] if isinstance(_numba_kernel(), Exception) else ["numba"]), "numpy", "torch"]
 
 

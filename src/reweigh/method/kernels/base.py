@@ -54,7 +54,7 @@ class Kernel(Protocol):
 
 
 def narrowed(logits: Tensor) -> Tensor:
-    """Float32 logits that are upcast bfloat16 as bfloat16 again: the same order, by the faster kernels."""
+    """Turn float32 logits that are upcast bfloat16 back: the same order, by the faster kernels."""
     for rows in (logits[:1], logits):  # the first row rules most of them out
         if logits.dtype != torch.float32 or not torch.equal(rows.bfloat16().float(), rows):
             return logits
@@ -75,7 +75,7 @@ def refuse_nan(logits: Tensor) -> NumericsError:
 
 @lru_cache(maxsize=8)
 def term_table(vocab: int) -> npt.NDArray[np.int64]:
-    """Fixed-point 1/rank by rank, 0..vocab; entry 0 is unused. Read-only, since every thread shares it."""
+    """Return fixed-point 1/rank by rank, 0..vocab; entry 0 is unused. Read-only, since every thread shares it."""
     ranks = np.arange(vocab + 1, dtype=np.float64)
     ranks[0] = 1.0
     table: npt.NDArray[Any] = np.rint(ONE / ranks).astype(np.int64)

@@ -1,15 +1,13 @@
 """The optional fast kernel: compiled rows for float32 and 16-bit logits. Importing this module needs numba.
 
-float32: one idea carries both ways to rank, a monotone map of the logits to integers.
-``bucket = clamp(int((top - z) * scale))`` never decreases as z falls, because a floating-point subtraction, product,
-truncation and clamp never do. So any ``top`` and ``scale`` give exact results; they come from a sample of the row, and only
-the speed depends on them. Logits that share a bucket are ordered by their own bits.
+float32, all tokens: a radix sort of (key, id), where the key orders as the logit does; equal keys share the rank of the
+first.
 
-* All tokens: a two-pass counting sort by bucket, then an insertion sort of the few neighbours out of order.
-* Registered tokens: a histogram of buckets counts the larger logits in other buckets; the logits that share a bucket
-  with a registered token, and only those, are gathered and compared.
-
-Where the buckets of a row are too crowded (wild outliers, clusters), a full radix sort of the bits takes over.
+float32, registered tokens: a monotone map of the logits to buckets, ``clamp(int((top - z) * scale))``: it never decreases as
+z falls, because a floating-point subtraction, product, truncation and clamp never do. A histogram counts the larger logits
+in other buckets; the logits that share a bucket with a registered token, and only those, are gathered and compared. Any
+``top`` and ``scale`` give exact ranks; they come from a sample of the row, and only the speed depends on them. A row whose
+buckets are too crowded (wild outliers, clusters) is sorted instead.
 
 bfloat16 and float16: a histogram of all bit patterns, with nothing to refine. Most of the 65,536 bins stay empty, so they
 are summed in blocks, and empty blocks are skipped.
@@ -42,15 +40,15 @@ MANY = 0.15
 """Share of the vocabulary from which ranking all tokens is faster than ranking the registered ones."""
 SAMPLE = 512
 CROWDED = 4
-"""Moves or comparisons per token of the vocabulary beyond which a row is radix-sorted instead."""
-PATIENCE = 15
-"""Rows that are radix-sorted outright after a crowded one: the rows of an image resemble each other."""
+"""Comparisons per token of the vocabulary beyond which a row is sorted instead."""
 GROUP = 8
-ID_BITS = 20
-LARGEST_VOCAB = 1 << ID_BITS
+HALF = 32
+DIGIT = 11
+"""Bits of one pass of the radix sort: three passes order 32 bits, and the table of a pass fits the cache."""
+LARGEST_VOCAB = 1 << 20
+"""Ids lie in the lower half of an item; a larger vocabulary is left to NumPy."""
 SIGN = 0x80000000
 INFINITY = 0x7F800000
-HALF = 32
 BINS = 1 << 16
 BLOCK = 128
 
@@ -64,29 +62,24 @@ class NumbaKernel:
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         vocab = logits.shape[1]
         logits = narrowed(logits)
+        total = units if tokens is None else torch.zeros(vocab, dtype=torch.int64)
         if logits.dtype != torch.float32 and vocab >= WIDE_VOCAB:
             bits = logits.view(torch.int16).numpy()
-            wanted = np.empty(0, np.int64) if tokens is None else tokens.numpy()
-            infinity = INFINITY_BITS[logits.dtype]
-            bad = add_by_counting(bits, wanted, infinity, term_table(vocab), units.numpy())
-        elif vocab > LARGEST_VOCAB:  # ids would not fit beside the keys
+            bad = add_by_counting(bits, INFINITY_BITS[logits.dtype], term_table(vocab), total.numpy())
+        elif vocab > LARGEST_VOCAB:
             NumpyKernel().add(logits, tokens, units)
             return
         elif tokens is None or tokens.numel() > MANY * vocab:
-            total = units if tokens is None else torch.zeros(vocab, dtype=torch.int64)
-            rows = logits.float().numpy()
-            # bits of a pass, so few that its table fits the cache
-            digit = 8 if vocab < 4096 else 10 if vocab < 65536 else 11
-            bad = add_all(rows, digit, term_table(vocab), total.numpy())
-            if tokens is not None:
-                units += total[tokens]
+            bits = logits.float().numpy().view(u32)
+            bad = add_by_sorting(bits, term_table(vocab), total.numpy())
         else:
             buckets = min(65536, max(1024, 1 << (vocab - 1).bit_length() - 1))  # about one per logit
-            bad = add_registered(
-                logits.float().numpy(), tokens.numpy(), buckets, term_table(vocab), units.numpy()
-            )
+            rows, total = logits.float().numpy(), units
+            bad = add_registered(rows, tokens.numpy(), buckets, term_table(vocab), total.numpy())
         if bad >= 0:
             raise refuse_nan(logits)
+        if total is not units:
+            units += total[tokens]
 
 
 def compiled(function: F) -> F:
@@ -96,6 +89,71 @@ def compiled(function: F) -> F:
         return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # numba found no place for its cache
         return njit(**options)(function)  # type: ignore[no-any-return]
+
+
+@compiled
+def descending_keys(bits: Any, key: Any) -> None:
+    """Map float bits to uint32 whose ascending order is the descending order of the values; -0 is +0."""
+    for i in range(bits.size):
+        x = bits[i]
+        x = u32(0) if x == u32(SIGN) else x
+        key[i] = ~(x ^ (u32(np.int32(x) >> 31) | u32(SIGN)))
+
+
+@compiled
+def sort_by_bits(key: Any, first: Any, second: Any) -> None:
+    """Sort (key, id) into ``second`` by all 32 bits of the key: three counting passes, whatever the values are."""
+    last = u32((1 << DIGIT) - 1)
+    count = np.zeros((3, 1 << DIGIT), u32)
+    for i in range(key.size):
+        k = key[i]
+        first[i] = (u64(k) << u64(HALF)) | u64(i)
+        count[0, k & last] += u32(1)
+        count[1, (k >> u32(DIGIT)) & last] += u32(1)
+        count[2, k >> u32(2 * DIGIT)] += u32(1)
+    source, target = first, second
+    for d in range(3):
+        position = count[d]
+        total = u32(0)
+        for t in range(position.size):  # counts become the first position of each digit
+            own = position[t]
+            position[t] = total
+            total += own
+        shift = u64(HALF + DIGIT * d)
+        for i in range(key.size):
+            x = source[i]
+            digit = (x >> shift) & u64(last)
+            p = position[digit]
+            position[digit] = p + u32(1)
+            target[p] = x
+        source, target = target, source
+
+
+@compiled
+def nan_at_an_end(items: Any) -> bool:
+    """Whether sorted (key, id) items hold NaN: its keys lie beyond those of the infinities."""
+    smallest, largest = items[0] >> u64(HALF), items[items.size - 1] >> u64(HALF)
+    return bool(smallest < u64(SIGN - 1 - INFINITY) or largest > u64(SIGN + INFINITY))
+
+
+@compiled
+def add_by_sorting(bits: Any, terms: Any, total: Any) -> int:
+    """Add the terms of every token to ``total`` (V,); ``bits`` (P, V) are those of float32. The row with a NaN, or -1."""
+    rows, vocab = bits.shape
+    key, first, second = np.empty(vocab, u32), np.empty(vocab, u64), np.empty(vocab, u64)
+    for j in range(rows):
+        descending_keys(bits[j], key)
+        sort_by_bits(key, first, second)
+        if nan_at_an_end(second):
+            return j
+        term, before = np.int64(0), u64(1) << u64(40)
+        for p in range(vocab):
+            item = second[p]
+            now = item >> u64(HALF)
+            term = terms[p + 1] if now != before else term
+            before = now
+            total[item & u64(LARGEST_VOCAB - 1)] += term
+    return -1
 
 
 @compiled
@@ -123,166 +181,12 @@ def has_nan(bits: Any) -> bool:
 
 
 @compiled
-def quantise(row: Any, top: Any, scale: Any, last: Any, bucket: Any) -> None:
+def quantize(row: Any, top: Any, scale: Any, last: Any, bucket: Any) -> None:
     """Map a row to buckets 0..last, the largest logit first. NaN goes to ``last``: look for it there."""
     for i in range(row.size):
         distance = (top - row[i]) * scale
         distance = f32(0) if distance < f32(0) else distance
         bucket[i] = np.int32(distance if distance < last else last)
-
-
-@compiled
-def descending_keys(bits: Any, key: Any) -> None:
-    """Map float bits to uint32 whose ascending order is the descending order of the values; -0 is +0."""
-    for i in range(bits.size):
-        x = bits[i]
-        x = u32(0) if x == u32(SIGN) else x
-        key[i] = ~(x ^ (u32(np.int32(x) >> 31) | u32(SIGN)))
-
-
-@compiled
-def sort_by_bucket(bucket: Any, key: Any, digit: int, first: Any, second: Any) -> bool:
-    """Sort (key, id) into ``second`` by bucket, in two passes of ``digit`` bits; False if too crowded."""
-    size = 1 << digit
-    mask, shift = u32(size - 1), u32(digit)
-    low, high = np.zeros(size, u32), np.zeros(size, u32)
-    for i in range(bucket.size):
-        x = bucket[i]
-        low[x & mask] += u32(1)
-        high[x >> shift] += u32(1)
-    starts(low)
-    starts(high)
-    for i in range(bucket.size):
-        x = bucket[i]
-        p = low[x & mask]
-        low[x & mask] = p + u32(1)
-        first[p] = (u64(key[i]) << u64(HALF)) | u64((x >> shift) << u32(ID_BITS)) | u64(i)
-    for i in range(bucket.size):
-        x = first[i]
-        d = (x & u64(0xFFFFFFFF)) >> u64(ID_BITS)
-        p = high[d]
-        high[d] = p + u32(1)
-        second[p] = x
-    return mend(second)
-
-
-@compiled
-def starts(counts: Any) -> None:
-    """Turn counts into the first position of each bin."""
-    total = u32(0)
-    for t in range(counts.size):
-        count = counts[t]
-        counts[t] = total
-        total += count
-
-
-@compiled
-def mend(items: Any) -> bool:
-    """Insertion sort by key of items that are nearly in order; False once it has moved too many."""
-    left = CROWDED * items.size
-    largest = u64(0)
-    for p in range(items.size):
-        key = items[p] >> u64(HALF)
-        if key < largest:
-            item = items[p]
-            r = p
-            while r > 0 and (items[r - 1] >> u64(HALF)) > key:
-                items[r] = items[r - 1]
-                r -= 1
-            items[r] = item
-            left -= p - r
-            if left < 0:
-                return False
-        else:
-            largest = key
-    return True
-
-
-@compiled
-def sort_by_bits(key: Any, first: Any, second: Any) -> None:
-    """Sort (key, id) into ``second`` by all 32 bits of the key: three counting passes, whatever the values are."""
-    count = np.zeros((3, 2048), u32)
-    for i in range(key.size):
-        k = key[i]
-        first[i] = (u64(k) << u64(HALF)) | u64(i)
-        count[0, k & u32(2047)] += u32(1)
-        count[1, (k >> u32(11)) & u32(2047)] += u32(1)
-        count[2, k >> u32(22)] += u32(1)
-    source, target = first, second
-    for d in range(3):
-        position = count[d]
-        starts(position)
-        shift = u64(HALF + 11 * d)
-        for i in range(key.size):
-            x = source[i]
-            digit = (x >> shift) & u64(2047)
-            p = position[digit]
-            position[digit] = p + u32(1)
-            target[p] = x
-        source, target = target, source
-
-
-@compiled
-def sort_row(row: Any, bits: Any, digit: int, bucket: Any, key: Any, first: Any, second: Any) -> bool:
-    """Sort a row into ``second``, descending, as (key, id); True if crowded. ``digit`` 0 sorts by bits."""
-    descending_keys(bits, key)
-    if digit > 0:
-        last = (1 << (2 * digit)) - 1
-        top, scale = span(row, last + 1)
-        quantise(row, top, scale, f32(last), bucket)
-        if sort_by_bucket(bucket, key, digit, first, second):
-            return False
-    sort_by_bits(key, first, second)
-    return digit > 0
-
-
-@compiled
-def nan_at_an_end(items: Any) -> bool:
-    """Whether sorted (key, id) items hold NaN: its keys lie beyond those of the infinities."""
-    smallest, largest = items[0] >> u64(HALF), items[items.size - 1] >> u64(HALF)
-    return bool(smallest < u64(SIGN - 1 - INFINITY) or largest > u64(SIGN + INFINITY))
-
-
-@compiled
-def add_all(logits: Any, digit: int, terms: Any, total: Any) -> int:
-    """Add the terms of every token of ``logits`` (P, V) to ``total`` (V,); the row with a NaN, or -1."""
-    rows, vocab = logits.shape
-    all_bits = logits.view(u32)
-    bucket, key = np.empty(vocab, u32), np.empty(vocab, u32)
-    first, second = np.empty(vocab, u64), np.empty(vocab, u64)
-    wait = 0
-    for j in range(rows):
-        wait -= 1
-        if sort_row(logits[j], all_bits[j], digit if wait < 0 else 0, bucket, key, first, second):
-            wait = PATIENCE
-        if nan_at_an_end(second):
-            return j
-        term, before = np.int64(0), u64(1) << u64(40)
-        for p in range(vocab):
-            item = second[p]
-            now = item >> u64(HALF)
-            term = terms[p + 1] if now != before else term
-            before = now
-            total[item & u64(LARGEST_VOCAB - 1)] += term
-    return -1
-
-
-@compiled
-def ranks_by_sorting(bits: Any, rank: Any) -> bool:
-    """Write the rank of every token of one row to ``rank`` (V,); False if it holds NaN."""
-    key, first, second = np.empty(bits.size, u32), np.empty(bits.size, u64), np.empty(bits.size, u64)
-    descending_keys(bits, key)
-    sort_by_bits(key, first, second)
-    if nan_at_an_end(second):
-        return False
-    r, before = u32(0), u64(1) << u64(40)
-    for p in range(bits.size):
-        item = second[p]
-        now = item >> u64(HALF)
-        r = u32(p + 1) if now != before else r
-        before = now
-        rank[item & u64(LARGEST_VOCAB - 1)] = r
-    return True
 
 
 @compiled
@@ -361,6 +265,24 @@ def ranks_by_counting(
 
 
 @compiled
+def ranks_by_sorting(bits: Any, rank: Any) -> bool:
+    """Write the rank of every token of one row to ``rank`` (V,); False if it holds NaN."""
+    key, first, second = np.empty(bits.size, u32), np.empty(bits.size, u64), np.empty(bits.size, u64)
+    descending_keys(bits, key)
+    sort_by_bits(key, first, second)
+    if nan_at_an_end(second):
+        return False
+    r, before = u32(0), u64(1) << u64(40)
+    for p in range(bits.size):
+        item = second[p]
+        now = item >> u64(HALF)
+        r = u32(p + 1) if now != before else r
+        before = now
+        rank[item & u64(LARGEST_VOCAB - 1)] = r
+    return True
+
+
+@compiled
 def add_registered(logits: Any, tokens: Any, buckets: int, terms: Any, total: Any) -> int:
     """Add the terms of ``tokens`` (R,) to ``total`` (R,); the row with a NaN, or -1."""
     rows, vocab = logits.shape
@@ -368,21 +290,17 @@ def add_registered(logits: Any, tokens: Any, buckets: int, terms: Any, total: An
     bucket, rank = np.empty(vocab, u32), np.empty(max(vocab, tokens.size), u32)
     count, end = np.empty(buckets + 1, u32), np.empty(buckets, u32)
     listed, group = np.empty(vocab + 1, u32), np.empty(vocab + GROUP, f32)
-    wait = 0
     for j in range(rows):
         row = logits[j]
-        wait -= 1
-        if wait < 0:
-            top, scale = span(row, buckets)
-            quantise(row, top, scale, f32(buckets - 1), bucket)
-            gather_shared(row, tokens, bucket, count, end, listed, group)
-            if count[buckets] > count[buckets - 1] and has_nan(all_bits[j]):
-                return j
-            if ranks_by_counting(row, tokens, bucket, count, end, group, rank):
-                for r in range(tokens.size):
-                    total[r] += terms[rank[r]]
-                continue
-            wait = PATIENCE
+        top, scale = span(row, buckets)
+        quantize(row, top, scale, f32(buckets - 1), bucket)
+        gather_shared(row, tokens, bucket, count, end, listed, group)
+        if count[buckets] > count[buckets - 1] and has_nan(all_bits[j]):
+            return j
+        if ranks_by_counting(row, tokens, bucket, count, end, group, rank):
+            for r in range(tokens.size):
+                total[r] += terms[rank[r]]
+            continue
         if not ranks_by_sorting(all_bits[j], rank):
             return j
         for r in range(tokens.size):
@@ -422,8 +340,8 @@ def terms_by_key(count: Any, low: Any, high: Any, terms: Any, term: Any) -> None
 
 
 @compiled
-def add_by_counting(bits: Any, tokens: Any, infinity: int, terms: Any, total: Any) -> int:
-    """Add the terms of ``tokens`` (R,), of all if there are none, to ``total``; the row with a NaN, or -1."""
+def add_by_counting(bits: Any, infinity: int, terms: Any, total: Any) -> int:
+    """Add the terms of every token to ``total`` (V,); ``bits`` (P, V) are of 16. The row with a NaN, or -1."""
     rows, vocab = bits.shape
     key = np.empty(vocab, u16)
     count, term = np.zeros(BINS, u32), np.empty(BINS, np.int64)
@@ -434,10 +352,6 @@ def add_by_counting(bits: Any, tokens: Any, infinity: int, terms: Any, total: An
         for i in range(vocab):
             count[key[i]] += u32(1)
         terms_by_key(count, np.int64(low), np.int64(high), terms, term)
-        if tokens.size == 0:
-            for i in range(vocab):
-                total[i] += term[key[i]]
-        else:
-            for r in range(tokens.size):
-                total[r] += term[key[tokens[r]]]
+        for i in range(vocab):
+            total[i] += term[key[i]]
     return -1

@@ -138,7 +138,7 @@ def _terms(vocab: int, device: torch.device) -> Tensor:
 
 
 def _ranks_by_sorting(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranks in descending order of the logits, and the tokens they belong to; both (P, V)."""
+    """Return ranks in descending order of the logits, and the tokens they belong to; both (P, V)."""
     ordered, order = torch.sort(logits, dim=1, descending=True)
     starts = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device).repeat(len(logits), 1)
     starts[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
@@ -146,14 +146,14 @@ def _ranks_by_sorting(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ranks_by_searching(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Ranks of ``tokens`` (R,) in each row, (P, R)."""
+    """Return the ranks of ``tokens`` (R,) in each row, (P, R)."""
     ascending = torch.sort(logits, dim=1).values
     not_larger = torch.searchsorted(ascending, logits[:, tokens].contiguous(), right=True)
     return logits.shape[1] + 1 - not_larger
 
 
 def _ranks_by_counting(logits: Tensor, tokens: Tensor | None) -> Tensor:
-    """Ranks of all tokens, or of ``tokens``, from a histogram of the 16-bit patterns of each row."""
+    """Rank all tokens, or ``tokens``, by a histogram of the 16-bit patterns of each row."""
     keys = (logits + 0.0).view(torch.int16).long()  # adding zero folds -0 into +0
     keys = 32767 - torch.where(keys < 0, keys ^ 0x7FFF, keys)  # 0..65535, the largest value first
     counts = torch.zeros(logits.shape[0], 65536, dtype=torch.int32, device=logits.device)
