@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import reweigh
 import twin
@@ -117,26 +116,6 @@ def test_evidence_of_another_readout_is_refused(case, calibrated):
         pytest.raises(MismatchError, match="zscore"),
     ):
         case.model.generate(**inputs, max_new_tokens=2)
-
-
-def test_kept_evidence_of_two_readouts_stays_apart(case, calibrated):
-    from reweigh.runtime.memory import EvidenceCache
-
-    cache, image = EvidenceCache(), picture(3, (70, 50))
-    found = {}
-    for name in ("zscore", "logprob", "zscore", "logprob"):
-        options = {"table": calibrated[name].tables[2], "cache": cache}
-        session = reweigh.attach(case.model, case.processor, **options)
-        with session.request() as request:
-            session.describe(image, max_new_tokens=2)
-        values = session.recall.find(
-            session.recall.keys([image], session.prepare([image], ["Please describe this image in detail."])),
-            session.decoder.deployed.reader,
-        )[0]
-        assert values.readout == name
-        assert torch.equal(found.setdefault(name, values.values), values.values)
-        assert request is not None
-    assert not torch.equal(found["zscore"], found["logprob"])
 
 
 def test_an_unknown_readout_is_reported(case):

@@ -20,12 +20,16 @@ VOCABULARY = 64
 def folder(tmp_path):
     """A calibration folder with three layers."""
     for layer in (0, 1, 2):
-        twin.table(VOCABULARY, layer=layer).save(tmp_path / f"layer-{layer}")
+        twin.table(VOCABULARY, layer=layer).save_pretrained(tmp_path / f"layer-{layer}")
     return tmp_path
 
 
 def record(folder, layer, beta, *, fingerprint=None):
-    own = ReferenceTable.load(folder, layer=layer).fingerprint if fingerprint is None else fingerprint
+    own = (
+        ReferenceTable.from_pretrained(folder, layer=layer).fingerprint
+        if fingerprint is None
+        else fingerprint
+    )
     page = {"layer": layer, "beta": beta, "grid": [{"layer": layer, "beta": beta}]}
     page["chosen_on"] = {"records": 300, "benchmark": "chair", "table_sha256": {str(layer): own}}
     write_sealed(folder / POINT, page)
@@ -46,9 +50,9 @@ def test_a_tuned_point_is_taken_from_the_table(loaded, folder):
 
 def test_a_single_layer_of_a_tuned_folder_has_its_point(folder):
     record(folder, 1, 0.7)
-    assert ReferenceTable.load(folder / "layer-1").point.beta == 0.7
-    assert ReferenceTable.load(folder / "layer-2").point is None
-    assert ReferenceTable.load(folder, layer=2).point is None
+    assert ReferenceTable.from_pretrained(folder / "layer-1").point.beta == 0.7
+    assert ReferenceTable.from_pretrained(folder / "layer-2").point is None
+    assert ReferenceTable.from_pretrained(folder, layer=2).point is None
 
 
 def test_what_is_given_wins(loaded, folder):
@@ -83,15 +87,15 @@ def test_a_family_outside_the_paper_is_reported_to_tune(loaded, folder, monkeypa
 def test_a_point_of_another_table_is_refused(folder):
     record(folder, 1, 0.7, fingerprint="0" * 64)
     with pytest.raises(MismatchError, match="layer 1"):
-        ReferenceTable.load(folder)
-    assert ReferenceTable.load(folder, layer=2).point is None
+        ReferenceTable.from_pretrained(folder)
+    assert ReferenceTable.from_pretrained(folder, layer=2).point is None
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"layer": 1}', '{"layer": 1, "beta": "x", "chosen_on": {}}'])
 def test_a_broken_point_is_named(folder, text):
     (folder / POINT).write_text(text)
     with pytest.raises(ArtifactError, match=POINT):
-        ReferenceTable.load(folder)
+        ReferenceTable.from_pretrained(folder)
 
 
 def test_a_point_without_its_seal_is_refused(folder):
@@ -100,7 +104,7 @@ def test_a_point_without_its_seal_is_refused(folder):
     text = (folder / POINT).read_text()
     (folder / POINT).write_text(text.replace("page_sha256", "page_sha257").replace("0.7", "7.0"))
     with pytest.raises(ArtifactError, match=POINT):
-        ReferenceTable.load(folder)
+        ReferenceTable.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +124,14 @@ def test_a_point_that_no_search_can_record_is_refused_under_a_right_hash(folder,
     record(folder, 1, 0.7)
     write_sealed(folder / POINT, read_sealed(folder / POINT) | change)
     with pytest.raises(ArtifactError, match=POINT):
-        ReferenceTable.load(folder)
+        ReferenceTable.from_pretrained(folder)
 
 
 def test_a_search_that_found_nothing_leaves_no_point(folder):
     record(folder, 1, 0.7)
     page = read_sealed(folder / POINT) | {"layer": None, "beta": 0.0}
     write_sealed(folder / POINT, page)
-    assert ReferenceTable.load(folder, layer=1).point is None
+    assert ReferenceTable.from_pretrained(folder, layer=1).point is None
 
 
 def test_the_embedded_model_needs_no_numbers():

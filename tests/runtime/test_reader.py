@@ -73,7 +73,7 @@ def test_given_evidence_is_finished_and_cannot_be_joined():
     known = reader.evidence(measured)
     reader.give(one, known)
     assert torch.equal(reader.evidence(one).values, known.values)
-    longer = one.extended(0, LENGTH, [0], [None])
+    longer = one.extended(0, LENGTH, [(0, None)])
     for more in (longer, measured):
         with pytest.raises(UnsupportedError, match="further image"):
             reader.give(more, known)

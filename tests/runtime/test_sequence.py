@@ -56,24 +56,24 @@ def test_bounds_are_the_ends_of_images():
 
 def test_a_further_prompt_adds_positions_and_keeps_what_was_read():
     before = row(1, 2, marks={2: "a"})
-    after = before.extended(0, 10, [0, 3], [patch(0), patch(1)])
+    after = before.extended(0, 10, [(0, patch(0)), (3, patch(1))])
     assert after.positions == [1, 2, 10, 13]
     assert after.bounds == [2, 3, 4]
     assert (after.read, after.made) == (2, "a")
     assert before.positions == [1, 2]
     assert after.number != before.number
-    assert before.extended(0, 10, [], []) is before
-    assert before.extended(3, 10, [], []).row == 3
+    assert before.extended(0, 10, []) is before
+    assert before.extended(3, 10, []).row == 3
 
 
 def test_a_prompt_that_failed_leaves_nothing_behind():
-    noted = row(1, marks={1: "a"}).extended(0, 10, [0, 4], [None, None])
-    assert noted.extended(0, 10, [2], [None]).positions == [1, 12]
+    noted = row(1, marks={1: "a"}).extended(0, 10, [(0, None), (4, None)])
+    assert noted.extended(0, 10, [(2, None)]).positions == [1, 12]
 
 
 def test_cropping_goes_back_to_the_last_bound():
     images = [patch(0)] * 3 + [patch(1)] * 2
-    whole = Sequence().extended(0, 0, [1, 2, 3, 8, 9], images)
+    whole = Sequence().extended(0, 0, list(zip([1, 2, 3, 8, 9], images, strict=True)))
     whole.mark(3, "one")
     whole.mark(5, "both")
     assert whole.cropped(10) is whole
@@ -103,7 +103,7 @@ def test_a_batch_crops_all_rows_or_none():
 
 def test_beams_are_one_sequence_several_times():
     batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
-    prompts = batch.extend(0, [[1], []], [[None], []], rows=6)
+    prompts = batch.extend(0, [[(1, None)], []], rows=6)
     assert batch.rows == [prompts[0]] * 3 + [prompts[1]] * 3
     batch.scratch["x"] = 1
     batch.reorder(torch.tensor([1, 1, 0, 5, 4, 3]))
@@ -118,10 +118,10 @@ def test_beams_are_one_sequence_several_times():
 def test_rows_that_do_not_fit_are_refused():
     batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
     with pytest.raises(InputError, match="2 rows"):
-        batch.extend(0, [[]] * 3, [[]] * 3, rows=3)
+        batch.extend(0, [[]] * 3, rows=3)
     for rows in (1, 3):
         with pytest.raises(ReweighError, match="2 prompts"):
-            batch.extend(0, [[]] * 2, [[]] * 2, rows=rows)
+            batch.extend(0, [[]] * 2, rows=rows)
 
 
 def test_a_copy_shares_what_was_read_and_nothing_else():

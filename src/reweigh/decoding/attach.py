@@ -13,18 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from reweigh.decoding.request import ReweighRequest
-from reweigh.decoding.reweigh import ReWEIGH
-from reweigh.engines.transformers.recall import Recall
-from reweigh.engines.transformers.session import Session, Source
+from reweigh.decoding.reweigh import ReWEIGH, ReweighRequest
+from reweigh.engines.transformers.session import Session
 from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.processor import processor_of
-from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Observer
-from reweigh.runtime.answer import Answer
-from reweigh.runtime.context import outer_request
-from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import facts
@@ -34,10 +28,6 @@ class ReweighSession(Session):
     """ReWEIGH tied to one model. Made by ``attach``."""
 
     decoder: ReWEIGH
-
-    def __init__(self, model: Any, processor: Any, decoder: ReWEIGH) -> None:
-        super().__init__(model, processor, decoder)
-        self.recall = None if decoder.cache is None else Recall(decoder.anatomy, processor, decoder.cache)
 
     @property
     def table(self) -> ReferenceTable:
@@ -95,29 +85,6 @@ class ReweighSession(Session):
         options = {"beta": beta, "layer": layer, "table": table, "evidence": evidence}
         return super().request(**options, trace=trace, observer=observer)
 
-    def answer(
-        self,
-        images: Sequence[Source],
-        prompts: Sequence[str],
-        *,
-        template: str | None = None,
-        seed: int | None = None,
-        **generate: Any,
-    ) -> list[Answer]:
-        """Answer one prompt about each picture, in one batch; a picture whose evidence is kept is not measured again."""
-        outer = outer_request(self.decoder)
-        if self.recall is None or (isinstance(outer, ReweighRequest) and outer.given is not None):
-            return super().answer(images, prompts, template=template, seed=seed, **generate)
-        pictures = [read_image(image) for image in images]
-        inputs = self.prepare(pictures, prompts, template=template)
-        deployed = outer.deployed if isinstance(outer, ReweighRequest) else self.decoder.deployed
-        keys = self.recall.keys(pictures, inputs)
-        known = self.recall.find(keys, deployed.reader)
-        with self.request(evidence=known) as request:
-            answers = self.respond(inputs, seed=seed, **generate)
-        self.recall.keep(keys, known, request.evidence, deployed.reader)
-        return answers
-
 
 ReWEIGH.session = ReweighSession
 
@@ -129,8 +96,6 @@ def attach(
     table: ReferenceTable | str | Path,
     beta: float | None = None,
     layer: int | None = None,
-    kernel: str = "auto",
-    cache: EvidenceCache | None = None,
     force: bool = False,
 ) -> ReweighSession:
     """Tie ReWEIGH to a model.
@@ -143,8 +108,6 @@ def attach(
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``rw.point`` says which.
         layer: Which layer's table to take if there are several. If not given, chosen the same way.
-        kernel: Ranking kernel, "auto" for the best one present.
-        cache: Where ``describe`` keeps the evidence of pictures, so that asking again needs no measurement.
         force: Use a table although its model, tokenizer or dtype differs. The vocabulary must still fit.
 
     Example:
@@ -175,8 +138,6 @@ def attach(
         table=table,
         beta=beta,
         layer=layer,
-        kernel=kernel,
-        cache=cache,
         force=force,
     )
     decoder.name = "reweigh"

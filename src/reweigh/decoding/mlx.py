@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reweigh.decoding.attach import ReweighSession
-from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.mlx.generation import answer_of, build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.errors import UnsupportedError
@@ -19,13 +18,8 @@ class MlxSession(ReweighSession):
 
     hooks = MlxHooks
 
-    def __init__(self, model: Any, processor: Any, decoder: ReWEIGH) -> None:
-        if decoder.cache is not None:
-            raise UnsupportedError("evidence is not kept on MLX", hint="attach without a cache")
-        super().__init__(model, processor, decoder)
-
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """``mlx_vlm.generate`` of this model with this decoder; opens a request where it runs."""
+        """Call ``mlx_vlm.generate`` with this decoder, in a request of its own."""
         from mlx_vlm import generate
 
         with self.request():
@@ -34,7 +28,7 @@ class MlxSession(ReweighSession):
     def prepare(
         self, pictures: Sequence[Any], prompts: Sequence[str], *, template: str | None = None
     ) -> dict[str, Any]:
-        """Arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
+        """Build the arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
         if len(pictures) != 1 or len(prompts) != 1:
             raise UnsupportedError("one prompt at a time on MLX", hint="prepare each row by itself")
         anatomy: Any = self.decoder.anatomy

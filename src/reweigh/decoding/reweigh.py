@@ -13,20 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoding.request import Deployed, ReweighRequest, check_options
 from reweigh.engines.transformers.measure import pair
-from reweigh.errors import MismatchError, UnsupportedError
+from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
-from reweigh.method.lens import lens_disagreement
+from reweigh.method.lens import Lens, lens_disagreement
 from reweigh.method.trace import Observer, Recorded, Trace
 from reweigh.runtime.decoder import Decoder, Pass, Request
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.reader import Reader, Registered
 from reweigh.runtime.sequence import Batch
-from reweigh.tables.point import OperatingPoint
+from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.table import ReferenceTable
 
 LENS_TOLERANCE = 0.05
@@ -37,6 +36,73 @@ CLIP: Clip = (0.0, 1.0)
 """Bounds of a strength; an ablation drops one of them."""
 
 
+class ReweighRequest(Request):
+    """One caller's settings of ReWEIGH.
+
+    Attributes:
+        table: The table in use.
+        reader: Reads its evidence.
+        beta: Maximum penalty, one for all or one for each row of the prompt.
+        given: Evidence measured before, one for each row of the prompt; rows of ``None`` are measured.
+        observers: Receive every step; the trace is one of them.
+        outer: The request it is nested in.
+        rows: The sequence of each row of the latest prompt with an image.
+    """
+
+    decoder: ReWEIGH
+
+    def __init__(
+        self,
+        decoder: ReWEIGH,
+        layers: frozenset[int],
+        table: ReferenceTable,
+        reader: Reader,
+        beta: float | tuple[float, ...],
+        given: Sequence[Evidence | None] | None,
+        observers: tuple[Observer, ...],
+        trace: Trace | None,
+        outer: ReweighRequest | None = None,
+    ) -> None:
+        super().__init__(decoder, layers)
+        self.outer = outer
+        self.table = table
+        self.reader = reader
+        self.beta = beta
+        self.given = given
+        self.observers = observers
+        self._trace = trace
+        self.rows: list[Row] = []
+
+    def follow(self, rows: list[Row]) -> None:
+        """Remember the rows of the latest prompt, here and in the requests around this one."""
+        self.rows = rows
+        if self.outer is not None:
+            self.outer.follow(rows)
+
+    @property
+    def trace(self) -> Trace:
+        """The steps decoded so far."""
+        if self._trace is None:
+            raise InputError("this request keeps no trace", hint="ask for one: request(trace=True)")
+        return self._trace
+
+    @property
+    def evidence(self) -> list[Evidence | None]:
+        """The evidence of the latest prompt's rows, measured or given; ``None`` for a row without image."""
+        return [self.reader.evidence(row) for row in self.rows]
+
+    def betas(self, rows: Sequence[Row], prompts: int) -> list[float]:
+        """Return the penalties of some rows of a batch of ``prompts`` prompts."""
+        if not isinstance(self.beta, tuple):
+            return [self.beta] * len(rows)
+        if len(self.beta) != prompts:
+            raise InputError(
+                f"{len(self.beta)} betas were given for a prompt of {prompts} rows",
+                hint="give one number, or one for each row",
+            )
+        return [self.beta[row.row] for row in rows]
+
+
 class ReWEIGH(Decoder):
     """Evidence at prefill, a bounded edit at each step.
 
@@ -45,8 +111,6 @@ class ReWEIGH(Decoder):
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``point`` says which.
         layer: Which layer's table to take if there are several. If not given, chosen the same way.
-        kernel: Ranking kernel, "auto" for the best one present.
-        cache: Where the evidence of pictures is kept, so that asking again needs no measurement.
         force: Use a table although its model, tokenizer or dtype differs. The vocabulary must still fit.
         clip: Bounds of a strength; another than (0, 1) is an ablation.
     """
@@ -66,32 +130,29 @@ class ReWEIGH(Decoder):
         table: ReferenceTable | str | Path,
         beta: float | None = None,
         layer: int | None = None,
-        kernel: str = "auto",
-        cache: EvidenceCache | None = None,
         force: bool = False,
         clip: Clip = CLIP,
     ) -> None:
         super().__init__(anatomy, processor)
-        self.kernel = kernel
-        self.cache = cache
         self.force = force
         self.clip = clip
         self._source = table
         self._watch = anatomy.watch(processor)
-        self.deployed = self._deploy(table, layer)
-        self.point = operating_point(anatomy, self.deployed.table, beta)
+        self.table, self.reader = self._deploy(table, layer)
+        self.point = point_in_use(anatomy.family.name, len(anatomy.blocks), self.table, beta)
         self.beta = self.point.beta
         self._proved = False  # until then a request also reads the last block, to prove the lens
         self._last_block = len(anatomy.blocks) - 1
 
-    @property
-    def table(self) -> ReferenceTable:
-        """The reference table of requests that name no other."""
-        return self.deployed.table
-
-    def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> Deployed:
+    def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> tuple[ReferenceTable, Reader]:
+        """Return a table, verified against the model, and the reader of its evidence."""
         found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
-        return Deployed(found, lens, self.kernel, self.clip, any_dtype=self.force)
+        tokens = torch.from_numpy(found.tokens)
+        references = torch.from_numpy(found.references).float()
+        dtype = None if self.force else found.made_with.get("dtype")
+        registered = Registered(tokens, references, found.scale, self.clip, dtype)
+        reader = Reader(lens, [found.layer], tokens=tokens, readouts=[found.readout], registered=registered)
+        return found, reader
 
     def request(  # type: ignore[override]  # options by name, for editors
         self,
@@ -104,41 +165,41 @@ class ReWEIGH(Decoder):
         trace: bool = False,
         observer: Observer | None = None,
     ) -> ReweighRequest:
-        """Settings of one caller; see ``ReweighSession.request``."""
+        """Return the settings of one caller; see ``ReweighSession.request``."""
         around = outer if isinstance(outer, ReweighRequest) else None
-        deployed = self.deployed if around is None else around.deployed
-        if table is not None or layer not in (None, deployed.table.layer):
-            deployed = self._deploy(self._source if table is None else table, layer)
+        chosen, reader = (self.table, self.reader) if around is None else (around.table, around.reader)
+        if table is not None or layer not in (None, chosen.layer):
+            chosen, reader = self._deploy(self._source if table is None else table, layer)
         else:
-            self._check_model(deployed.table)
+            self._check_model(chosen)
         if beta is None:
             bound: float | tuple[float, ...] = self.beta if around is None else around.beta
         else:
             bound = check_betas(beta)
         check_options(evidence, observer)
         given = around.given if evidence is None and around is not None else evidence
-        recorded = self._trace(deployed, bound) if trace else None
+        recorded = self._trace(chosen, bound) if trace else None
         observers = () if around is None else around.observers
         observers += tuple(one for one in (recorded, observer) if one is not None)
-        layers = {deployed.table.layer} if self._proved else {deployed.table.layer, self._last_block}
-        return ReweighRequest(self, frozenset(layers), deployed, bound, given, observers, recorded, around)
+        layers = {chosen.layer} if self._proved else {chosen.layer, self._last_block}
+        return ReweighRequest(
+            self, frozenset(layers), chosen, reader, bound, given, observers, recorded, around
+        )
 
-    def _trace(self, deployed: Deployed, beta: float | tuple[float, ...]) -> Trace:
+    def _trace(self, table: ReferenceTable, beta: float | tuple[float, ...]) -> Trace:
         tokenizer = tokenizer_of(self.processor)
         return Trace(
-            scale=deployed.table.scale,
+            scale=table.scale,
             beta=beta,
-            layer=deployed.table.layer,
-            references=deployed.reference_vector(),
+            layer=table.layer,
+            references=torch.from_numpy(table.over(self.anatomy.vocab_size)).float(),
             decode=(lambda token: str(tokenizer.decode([token]))) if tokenizer is not None else str,
         )
 
     def record(self) -> dict[str, Any]:
         """Return what a run records: beta, layer and the table's hash."""
         kept = super().record()
-        plain = {
-            key: value for key, value in kept["options"].items() if key not in ("table", "force", "cache")
-        }
+        plain = {key: value for key, value in kept["options"].items() if key not in ("table", "force")}
         kept["options"] = {**plain, "beta": self.beta, "layer": self.table.layer}
         return {**kept, "table_sha256": self.table.fingerprint}
 
@@ -146,10 +207,10 @@ class ReWEIGH(Decoder):
         """Measure new images, then edit the logits of rows that have evidence."""
         request: ReweighRequest = forward.request  # type: ignore[assignment]
         scratch = forward.batch.scratch
-        if not forward.is_step and request.deployed.reader.gather(forward, request.given):
+        if not forward.is_step and request.reader.gather(forward, request.given):
             request.follow(forward.prompts)
             if not self._proved:
-                self._prove_lens(forward, request.deployed)
+                self._prove_lens(forward, request.reader.lens)
             scratch.clear()  # laid out for fewer images
         if scratch.get("request") is not request:  # a new image or request, or the cache was cropped
             self._lay_out(forward, request)
@@ -204,7 +265,7 @@ class ReWEIGH(Decoder):
 
     def _lay_out(self, forward: Pass, request: ReweighRequest) -> None:
         """Lay out strengths and penalties of the rows that have evidence, once for each image and request."""
-        scratch, reader, device = forward.batch.scratch, request.deployed.reader, forward.logits.device
+        scratch, reader, device = forward.batch.scratch, request.reader, forward.logits.device
         places = [place for place, row in enumerate(forward.rows) if row.made is not None]
         rows = [forward.rows[place] for place in places]
         scratch |= {"request": request, "rows": places, "editor": None, "evidence": None}
@@ -216,11 +277,11 @@ class ReWEIGH(Decoder):
         scratch["editor"] = StepEditor(strengths, betas, some)
         if request.observers:
             found = torch.stack([reader.mean(row, reader.layers[0]).to(device) for row in rows])
-            tokens = request.deployed.tokens.to(device)
-            scratch["evidence"] = spread(found, tokens, request.deployed.lens.vocab_size)
+            tokens = torch.from_numpy(request.table.tokens).to(device)
+            scratch["evidence"] = spread(found, tokens, reader.lens.vocab_size)
 
     def _check_model(self, table: ReferenceTable) -> None:
-        """Once per request: a model that changed since it was attached must still be the table's."""
+        """Refuse a model that changed since it was attached and is no longer the table's; once per request."""
         changed = self._watch.changed()
         if changed is None or self.force:
             return
@@ -233,12 +294,12 @@ class ReWEIGH(Decoder):
         self._watch = self.anatomy.watch(self.processor)
 
     @torch.no_grad()
-    def _prove_lens(self, forward: Pass, deployed: Deployed) -> None:
-        """Once per decoder: the last block read through the lens must agree with the model's own logits."""
+    def _prove_lens(self, forward: Pass, lens: Lens) -> None:
+        """Prove once that the last block, read through the lens, agrees with the model's own logits."""
         rows = [place for place, row in enumerate(forward.rows) if row.positions]
         stream = forward.states[self._last_block][rows, -1]
         own = forward.logits[rows, -1].float()
-        gap = lens_disagreement(deployed.lens.read(stream).to(own.device), own)
+        gap = lens_disagreement(lens.read(stream).to(own.device), own)
         if not gap <= LENS_TOLERANCE:
             raise UnsupportedError(
                 f"norm and head of {type(self.anatomy.model).__name__} do not reproduce its logits "
@@ -248,6 +309,15 @@ class ReWEIGH(Decoder):
         self._proved = True
 
 
-def operating_point(anatomy: Anatomy, table: ReferenceTable, beta: float | None) -> OperatingPoint:
-    """Layer and beta in use for a loaded model, with their source."""
-    return point_in_use(anatomy.family.name, len(anatomy.blocks), table, beta)
+def check_options(evidence: Any, observer: Any) -> None:
+    """Refuse evidence and observers that would fail at the first step."""
+    if isinstance(evidence, Evidence):
+        raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
+    for one in evidence or ():
+        if not isinstance(one, Evidence | None):
+            raise InputError(
+                f"evidence holds a {type(one).__name__}",
+                hint="give what `reweigh.measure` or `request.evidence` returned",
+            )
+    if observer is not None and not callable(getattr(observer, "record", None)):
+        raise InputError(f"observer is a {type(observer).__name__} without a method `record`")

@@ -40,12 +40,12 @@ innermost: ContextVar[OpenRequest | None] = ContextVar("reweigh_request", defaul
 
 
 def opened_on(model: Any) -> OpenRequest | None:
-    """The innermost open request of this context on a model."""
+    """Return the innermost open request of this context on a model."""
     return next(opened_around(model), None)
 
 
 def opened_around(model: Any) -> Iterator[OpenRequest]:
-    """All open requests of this context on a model, the innermost first."""
+    """Yield all open requests of this context on a model, the innermost first."""
     found = innermost.get()
     while found is not None:
         if found.model is model and not found.closed:
@@ -54,7 +54,7 @@ def opened_around(model: Any) -> Iterator[OpenRequest]:
 
 
 def outer_request(decoder: Decoder) -> Request | None:
-    """The decoder's request that is open in this thread or task."""
+    """Return the decoder's request that is open in this thread or task."""
     opened = opened_on(decoder.anatomy.model)
     return opened.request if opened is not None and opened.request.decoder is decoder else None
 

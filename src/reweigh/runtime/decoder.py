@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,12 +89,6 @@ class Pass:
         """Whether any row has an image."""
         return any(row.positions for row in self.rows)
 
-    @property
-    def mask(self) -> Tensor | None:
-        """Attention mask (B, n) of the columns up to the end of the pass, if there is one."""
-        mask = self.arguments.get("attention_mask")
-        return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
-
     def sequences(self, count: int) -> list[Sequence]:
         """Return the sequences of ``count`` rows: the pass's own, or those of a branch that reads each prompt once."""
         return self.rows if count == len(self.rows) else self.prompts
@@ -117,7 +111,7 @@ class Pass:
         sequence.mark(bisect_right(sequence.positions, self.past + columns[-1]), made)
 
     def shown(self, row: int) -> list[int]:
-        """The visual columns of a forward row in this pass, relative to its start, new or not."""
+        """Return the visual columns of a forward row in this pass, relative to its start, new or not."""
         return self.rows[row].between(self.past, self.past + self.length)
 
     @contextmanager
@@ -130,12 +124,12 @@ class Pass:
             self.edits_beside = before
 
     def start_of(self, row: int) -> int:
-        """Index into the K logits of a row's first column at or after its last visual one; K if it has none."""
+        """Return the index into the K logits of a row's first column at or after its last visual one; K if it has none."""
         positions, count = self.rows[row].positions, self.logits.shape[1]
         return max(0, positions[-1] - (self.past + self.length - count)) if positions else count
 
     def edited_columns(self) -> int:
-        """How many of the pass's last columns a decoder edits: one where the prompt ends, all K of a later pass."""
+        """Return how many last columns a decoder edits: one where the prompt ends, all K of a later pass."""
         return 1 if self.past + self.length <= self.end else int(self.logits.shape[1])
 
     def is_whole(self) -> bool:
@@ -271,6 +265,21 @@ class Decoder:
         options = {name: _named(value) for name, value in self.options.items()}
         source = {} if self.source is None else {"plugin": dict(self.source)}
         return {"decoder": self.name, "generation": self.decoding(), "options": options} | source
+
+
+class Watcher(Decoder):
+    """Shows every pass to a function, with the states after some blocks where an image may be new; edits nothing."""
+
+    reads_every_step = False
+
+    def __init__(self, anatomy: Anatomy, layers: Iterable[int], see: Callable[[Pass], Any]) -> None:
+        super().__init__(anatomy)
+        self.layers = frozenset(layers)
+        self.see = see
+
+    def edit(self, forward: Pass) -> None:
+        """Show the pass."""
+        self.see(forward)
 
 
 def _named(value: Any) -> Any:

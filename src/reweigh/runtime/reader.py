@@ -53,7 +53,6 @@ class Reader:
         layers: Blocks to read.
         tokens: Measure these token ids only.
         locate: Token ids whose reciprocal rank is kept for every position.
-        kernel: Ranking kernel.
         readouts: What is read; the first is what ``evidence`` gives unless told otherwise.
         registered: The table's numbers, where strengths are wanted.
 
@@ -68,13 +67,12 @@ class Reader:
         *,
         tokens: abc.Sequence[int] | Tensor | None = None,
         locate: abc.Sequence[int] = (),
-        kernel: str = "auto",
         readouts: abc.Sequence[str] = (DMRR,),
         registered: Registered | None = None,
     ) -> None:
         self.lens = lens
         self.layers = tuple(layers)
-        self.empty = ReadoutSums(lens.vocab_size, tokens, kernel, readouts)
+        self.empty = ReadoutSums(lens.vocab_size, tokens, readouts=readouts)
         self.tokens = self.empty.tokens
         self.locate = checked_tokens(locate, lens.vocab_size)
         self.readouts = self.empty.readouts
@@ -142,7 +140,7 @@ class Reader:
             raise NumericsError(
                 f"the {evidence.readout} that was given is not finite", hint="let it be measured again"
             )
-        if not is_possible(evidence.values, evidence.readout, blind=True):
+        if not is_possible(evidence.values, evidence.readout):
             raise InputError(
                 f"the evidence given cannot be {evidence.readout}: it runs from {float(evidence.values.min()):.4g} to "
                 f"{float(evidence.values.max()):.4g}",

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError
-from reweigh.method.grids import Patch
+from reweigh.method.grids import Patch, VisualPosition
 
 _numbers = itertools.count(1)
 
@@ -72,18 +72,19 @@ class Sequence:
         """Drop all readings, to free their memory."""
         self.marks, self.read, self.made = {}, 0, None
 
-    def extended(self, row: int, start: int, columns: list[int], patches: list[Patch | None]) -> Sequence:
+    def extended(self, row: int, start: int, visual: list[VisualPosition]) -> Sequence:
         """Return the sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
         before = self.cropped(start)  # drops the positions of a prompt that failed
-        if not columns and before.row == row:
+        if not visual and before.row == row:
             return before
         made = copy.copy(before)
         made.row, made.number = row, next(_numbers)
-        made.positions = before.positions + [start + column for column in columns]
+        patches = [patch for _, patch in visual]
+        made.positions = before.positions + [start + column for column, _ in visual]
         made.patches = before.patches + patches
         made.bounds = before.bounds + [len(before.positions) + bound for bound in image_bounds(patches)]
         made.marks = dict(before.marks)
-        made.strengths = None if columns else before.strengths
+        made.strengths = None if visual else before.strengths
         return made
 
     def cropped(self, length: int) -> Sequence:
@@ -149,22 +150,20 @@ class Batch:
     scratch: dict[Any, Any] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
 
-    def extend(
-        self, start: int, columns: list[list[int]], patches: list[list[Patch | None]], rows: int
-    ) -> list[Sequence]:
+    def extend(self, start: int, visual: list[list[VisualPosition]], rows: int) -> list[Sequence]:
         """Add the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
 
         Returns:
             The sequence of each row of the prompt; beams repeat them.
         """
-        if len(self.rows) != len(columns):
-            raise InputError(f"the cache holds {len(self.rows)} rows, but {len(columns)} were given")
-        times, rest = divmod(rows, len(columns))
+        if len(self.rows) != len(visual):
+            raise InputError(f"the cache holds {len(self.rows)} rows, but {len(visual)} were given")
+        times, rest = divmod(rows, len(visual))
         if rest or not times:
-            raise ReweighError(f"a pass of {rows} rows cannot belong to {len(columns)} prompts")
+            raise ReweighError(f"a pass of {rows} rows cannot belong to {len(visual)} prompts")
         prompts = [
-            row.extended(number, start, own, where)
-            for number, (row, own, where) in enumerate(zip(self.rows, columns, patches, strict=True))
+            row.extended(number, start, own)
+            for number, (row, own) in enumerate(zip(self.rows, visual, strict=True))
         ]
         self._replace([row for row in prompts for _ in range(times)])
         return prompts

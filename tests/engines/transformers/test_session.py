@@ -58,9 +58,9 @@ def test_tokens_are_those_of_the_block(case, mode):
 def test_evidence_is_measured_once_however_many_beams(case, monkeypatch):
     session = attach(case)
     read = []
-    gather = type(session.decoder.deployed.reader).gather
+    gather = type(session.decoder.reader).gather
     monkeypatch.setattr(
-        type(session.decoder.deployed.reader),
+        type(session.decoder.reader),
         "gather",
         lambda self, forward, given: read.append(len(forward.new())) or gather(self, forward, given),
     )

@@ -15,14 +15,13 @@ from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.mlx.model import find_anatomy as find_mlx
 from reweigh.engines.transformers.examine import sample_picture
-from reweigh.engines.transformers.manager import HookManager
-from reweigh.engines.transformers.measure import PassKeeper
+from reweigh.engines.transformers.manager import image_pass, watching
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.lens import Lens, lens_disagreement
-from reweigh.runtime.decoder import Pass
+from reweigh.runtime.decoder import Pass, Watcher
 from reweigh.runtime.reader import Reader
 from reweigh.tables.identity import differences
 
@@ -80,24 +79,25 @@ def examine(
 
 
 def _in_transformers(anatomy: Anatomy, inputs: Mapping[str, Any]) -> Pass:
-    keeper = PassKeeper(anatomy, range(len(anatomy.blocks)))
-    with HookManager.of(anatomy).serving(keeper.request()), torch.no_grad():
+    passes: list[Pass] = []
+    with watching(anatomy, range(len(anatomy.blocks)), passes.append), torch.no_grad():
         anatomy.model(**{**inputs, "use_cache": False})
-    return keeper.image_pass()
+    return image_pass(passes)
 
 
 def _in_mlx(anatomy: MlxAnatomy, inputs: Mapping[str, Tensor]) -> Pass:
-    keeper, model = PassKeeper(anatomy, range(len(anatomy.blocks))), anatomy.model
+    model, passes = anatomy.model, list[Pass]()
+    watcher = Watcher(anatomy, range(len(anatomy.blocks)), passes.append)
     arrays = {
         name: mx.array(value.float().numpy() if value.is_floating_point() else value.numpy())
         for name, value in inputs.items()
     }
     ids, pixels, mask = (arrays.pop(name, None) for name in ("input_ids", "pixel_values", "attention_mask"))
-    with MlxHooks.of(anatomy).serving(keeper.request()):
+    with MlxHooks.of(anatomy).serving(watcher.request()):
         embedded = model.get_input_embeddings(ids, pixels, mask=mask, **arrays).to_dict()
         given = {name: value for name, value in embedded.items() if value is not None}
         model.language_model(ids, **{**arrays, **given})
-    return keeper.image_pass()
+    return image_pass(passes)
 
 
 def _pixel_gap(row: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> float | None:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.positions import VisualPosition, layout
+from reweigh.families.positions import layout
+from reweigh.method.grids import VisualPosition
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
 from reweigh.runtime.decoder import Pass, Request
 from reweigh.runtime.sequence import Batch, Sequence
@@ -220,8 +221,7 @@ class MlxHooks:
         if prompt is not None:
             batch.crop(past)
             prompt.start, prompt.states = past, {layer: [] for layer in request.layers}
-            columns, patches = [column for column, _ in prompt.visual], [patch for _, patch in prompt.visual]
-            batch.extend(past, [columns], [patches], 1)
+            batch.extend(past, [prompt.visual], 1)
             batch.prompt, opened.prompt = prompt, None
             self._prompts.add(prompt)
         return batch

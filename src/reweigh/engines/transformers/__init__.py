@@ -1,6 +1,6 @@
 """The transformers engine: hooks on a loaded model, so that the user's own ``generate`` follows a decoder.
 
 Hooks: ``manager`` (who holds them), ``forward_hooks`` (what they do), ``attention``; ``arguments`` reads what a pass was
-called with. What users hold: ``session``; ``recall`` remembers its pictures. One-call functions: ``measure`` (with
-``check``), ``examine``. Calibration and studies: ``observe``.
+called with. What users hold: ``session``. One-call functions: ``measure`` (with ``check``), ``examine``. Calibration and
+studies: ``observe``.
 """

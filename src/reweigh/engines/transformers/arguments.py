@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
-from reweigh.method.grids import Patch
+from reweigh.method.grids import VisualPosition
 from reweigh.runtime.sequence import Batch, Sequence
 
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
@@ -31,9 +31,6 @@ TEXTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labe
 
 _numbers = count(1)
 
-Layout = tuple[list[list[int]], list[list[Patch | None]]]
-"""Visual columns of each row, and the patch of each."""
-
 
 @dataclass(slots=True)
 class Prompt:
@@ -43,6 +40,7 @@ class Prompt:
         start: Column at which it begins, after a kept cache.
         end: Column after it.
         inputs: What ``generate`` was called with, by name.
+        visual: Visual positions of each row, counted from its start.
         passes: Forward passes made so far.
         batch: What travels with its cache, once the first pass began.
         rows: The sequence of each of its rows.
@@ -51,8 +49,7 @@ class Prompt:
     start: int
     end: int
     inputs: Mapping[str, Any]
-    columns: list[list[int]]
-    patches: list[list[Patch | None]]
+    visual: list[list[VisualPosition]]
     number: int = field(default_factory=lambda: next(_numbers))
     passes: int = 0
     batch: Batch | None = None
@@ -87,13 +84,8 @@ def read_prompt(
     mask = given.get("attention_mask")
     whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
     fresh = ids[:, past:] if whole else ids
-    return Prompt(past, past + fresh.shape[1], given, *visual_layout(anatomy, fresh, given))
-
-
-def visual_layout(anatomy: Anatomy, ids: Tensor, inputs: Mapping[str, Any]) -> Layout:
-    """Return the visual columns and patches of each row of some token ids."""
-    rows = layout(anatomy.family, anatomy.config, ids, inputs)
-    return [[column for column, _ in row] for row in rows], [[patch for _, patch in row] for row in rows]
+    visual = layout(anatomy.family, anatomy.config, fresh, given)
+    return Prompt(past, past + fresh.shape[1], given, visual)
 
 
 def missing_image(prompt: Prompt | None) -> ReweighError:
@@ -168,7 +160,7 @@ def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:
-    """The prompt's token ids (B, T)."""
+    """Return the prompt's token ids (B, T)."""
     ids = inputs.get("input_ids")
     ids = inputs.get("inputs") if ids is None else ids
     if not isinstance(ids, Tensor):

@@ -73,7 +73,7 @@ class Attention:
         return undo
 
     def _prove(self) -> None:
-        """Every decoder block must have taken the switch: attention that is never seen would pass unnoticed."""
+        """Require that every block took the switch: attention that is never seen would pass unnoticed."""
         for block in self.anatomy.blocks:
             own: list[Any] = [
                 part for part in block.modules() if hasattr(part, "layer_idx") and hasattr(part, "config")
@@ -86,12 +86,12 @@ class Attention:
                 )
 
     def _decoder(self) -> Decoder | None:
-        """The decoder whose request this pass belongs to, if it has to do with attention."""
+        """Return the decoder whose request this pass belongs to, if it has to do with attention."""
         opened = opened_on(self.anatomy.model)
         return opened.request.decoder if opened is not None and opened.request.decoder.attends else None
 
     def mask(self, *args: Any, **kwargs: Any) -> Any:
-        """The attention mask: of plain attention for a decoder that edits it, of the model's own otherwise."""
+        """Return the attention mask: of plain attention for a decoder that edits it, of the model's own otherwise."""
         name = self._own if self._decoder() is None else "eager"
         return AttentionMaskInterface()[name](*args, **kwargs)
 
@@ -107,7 +107,7 @@ class Attention:
         softcap: float | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Scaled dot-product attention of query (B, H, T, d) over keys and values (B, G, S, d)."""
+        """Compute scaled dot-product attention of query (B, H, T, d) over keys and values (B, G, S, d)."""
         decoder = self._decoder()
         if decoder is None:
             if softcap is not None:
@@ -134,7 +134,7 @@ class Attention:
         return mixed.transpose(1, 2).contiguous(), weights
 
     def _own_function(self, module: nn.Module) -> Any:
-        """The implementation the model had; plain attention is a function of the module's own file."""
+        """Return the implementation the model had; plain attention is a function of the module's own file."""
         if self._own in AttentionInterface():
             return AttentionInterface()[self._own]
         return sys.modules[type(module).__module__].eager_attention_forward

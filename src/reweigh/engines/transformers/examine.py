@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.manager import HookManager
-from reweigh.engines.transformers.measure import PassKeeper, measure
+from reweigh.engines.transformers.manager import image_pass, watching
+from reweigh.engines.transformers.measure import measure
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
-from reweigh.method.kernels import choose_kernel, kernel_names, unused_numba
+from reweigh.method.kernels import KERNELS, choose_kernel, unused_numba
 from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.runtime.decoder import Pass
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,10 @@ class LensParity:
 def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
     anatomy = find_anatomy(model)
-    keeper = PassKeeper(anatomy, range(len(anatomy.blocks)))
-    with HookManager.of(anatomy).serving(keeper.request()), torch.no_grad():
+    passes: list[Pass] = []
+    with watching(anatomy, range(len(anatomy.blocks)), passes.append), torch.no_grad():
         output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
-    forward = keeper.image_pass()
+    forward = image_pass(passes)
     rows = [row for row, sequence in enumerate(forward.rows) for _ in sequence.positions]
     columns = [column for sequence in forward.rows for column in sequence.positions]
     last = len(anatomy.blocks) - 1
@@ -77,7 +78,7 @@ def _hidden_states(output: Any) -> tuple[Tensor, ...]:
 
 
 def _between(states: Mapping[int, Tensor], reported: tuple[Tensor, ...], last: int) -> tuple[int, ...]:
-    """Blocks whose stream differs from transformers' ``hidden_states[l + 1]``; its last entry is normed already."""
+    """List blocks whose stream differs from ``hidden_states[l + 1]`` of transformers; the last one is normed."""
     if len(reported) != last + 2:
         return ()
     return tuple(layer for layer in range(last) if not torch.equal(states[layer], reported[layer + 1]))
@@ -124,7 +125,7 @@ def examine(
         },
         "kernel": {
             "chosen": kernel.name,
-            "known": list(kernel_names()),
+            "known": list(KERNELS),
             "faster": None
             if device.type != "cpu" or (why := unused_numba()) is None
             else f"{why.message}; {why.hint}",

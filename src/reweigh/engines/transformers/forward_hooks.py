@@ -27,10 +27,10 @@ from reweigh.engines.transformers.arguments import (
     past_length,
     read_prompt,
     token_ids,
-    visual_layout,
 )
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.positions import layout
 from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
 from reweigh.runtime.decoder import Decoder, Pass, Request
 from reweigh.runtime.sequence import Batch, Sequence
@@ -83,7 +83,7 @@ class ForwardHooks:
         return opened is not None and not opened.suspended
 
     def generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``generate`` of a thread or task that has a request open."""
+        """Stand in for ``generate`` in a thread or task that has a request open."""
         opened = opened_on(self.anatomy.model)
         if opened is None:
             return original(*args, **kwargs)
@@ -106,7 +106,7 @@ class ForwardHooks:
         with self._serving(request) as own:
             own.prompt = prompt
             result = loop()
-        if prompt is not None and prompt.passes == 0 and any(prompt.columns):
+        if prompt is not None and prompt.passes == 0 and any(prompt.visual):
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
                 "so its output was not edited",
@@ -117,7 +117,7 @@ class ForwardHooks:
         return result
 
     def outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A direct forward of a delegating family: its inner language model will not see the ids."""
+        """Keep the ids of a delegating family's direct forward: its inner language model will not see them."""
         opened = opened_on(self.anatomy.model)
         if module is not self.anatomy.model or opened is None or opened.suspended or opened.prompt:
             return
@@ -125,7 +125,7 @@ class ForwardHooks:
         self._local.outer_ids = given.get("input_ids")
 
     def outer_done(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
-        """The inner language model took the ids, unless it ran in a graph that knows no hooks."""
+        """Refuse a forward whose inner language model left the ids: it ran in a graph without hooks."""
         if module is not self.anatomy.model or not self.is_active():
             return
         skipped, self._local.outer_ids = self._local.outer_ids, None
@@ -137,7 +137,7 @@ class ForwardHooks:
             )
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ahead of the language model: find the pass's request and the sequences it continues."""
+        """Find a pass's request and the sequences it continues, ahead of the language model."""
         anatomy, opened = self.anatomy, innermost.get()
         if opened is None or opened.closed or opened.model is not anatomy.model:
             opened = opened_on(anatomy.model)
@@ -185,7 +185,7 @@ class ForwardHooks:
         self._local.forward = forward
 
     def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
-        """Any pass but a step: note where its images lie, and find or begin the batch it continues."""
+        """Make any pass but a step: note where its images lie, and find or begin the batch it continues."""
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments = {**arguments, "input_ids": outer_ids}
@@ -194,13 +194,14 @@ class ForwardHooks:
         past = past_length(cache, prompt.batch if prompt is not None and prompt.passes else None)
         batch = _continued(owner, prompt, cache, past, length)
         if prompt is not None and prompt.batch is None:
-            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.columns))])
-            prompt.rows = batch.extend(prompt.start, prompt.columns, prompt.patches, rows)
+            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.visual))])
+            prompt.rows = batch.extend(prompt.start, prompt.visual, rows)
             batch.prompt, prompt.batch = prompt.number, batch
         elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
             # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
             batch = batch or Batch(owner, [Sequence(row=row) for row in range(rows)])
-            batch.extend(past, *visual_layout(self.anatomy, token_ids(arguments), arguments), rows)
+            visual = layout(self.anatomy.family, self.anatomy.config, token_ids(arguments), arguments)
+            batch.extend(past, visual, rows)
         if rows != len(batch.rows):
             raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
         forward = Pass(
@@ -224,7 +225,7 @@ class ForwardHooks:
         return forward
 
     def capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ahead of what follows a block: keep the block's output."""
+        """Keep a block's output, ahead of what follows it."""
         forward = self._local.forward
         if forward is None or not forward.is_running or layer not in forward.layers:
             return
@@ -240,7 +241,7 @@ class ForwardHooks:
         forward.states[layer] = state
 
     def after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
-        """After the language model: give the pass to the decoder, and its logits to the caller."""
+        """Give the pass to the decoder, and its logits to the caller, after the language model."""
         forward = self._local.forward
         if forward is None or not forward.is_running or module is not self.anatomy.language_model:
             return None
@@ -287,7 +288,7 @@ class ForwardHooks:
 
 
 def _continued(owner: int, prompt: Prompt | None, cache: Any, past: int, length: int) -> Batch | None:
-    """The batch of the columns before this pass, ``None`` if there are none."""
+    """Return the batch of the columns before this pass, ``None`` if there are none."""
     if cache is None:  # without a cache each step of generate repeats its prompt
         again = prompt is not None and prompt.batch is not None and length >= prompt.end
         return prompt.batch if prompt is not None and again else None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,17 +20,17 @@ from torch import nn
 from reweigh.engines.transformers.arguments import Prompt
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
-from reweigh.errors import UnsupportedError
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
-from reweigh.runtime.decoder import Decoder, Pass, Request
+from reweigh.runtime.decoder import Decoder, Pass, Request, Watcher
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
 
 _lock = threading.RLock()
 _managers: weakref.WeakValueDictionary[int, HookManager] = weakref.WeakValueDictionary()
-"""The manager of each model, by the model's address: its hooks keep it alive, and it keeps the model."""
+"""The manager of each model, by address: hooks keep a manager alive while they are there, and it keeps the model."""
 
 
 class HookManager:
@@ -47,9 +47,11 @@ class HookManager:
 
     @classmethod
     def of(cls, anatomy: Anatomy) -> HookManager:
-        """Return the manager of a model that has hooks, or a new one."""
+        """Return the manager of a model."""
         with _lock:
-            return _managers.get(id(anatomy.model)) or cls(anatomy)
+            if (found := _managers.get(id(anatomy.model))) is None:
+                found = _managers[id(anatomy.model)] = cls(anatomy)
+            return found
 
     def __deepcopy__(self, memo: Any) -> HookManager:
         return self  # a copied model has the hooks, which do nothing there
@@ -93,18 +95,13 @@ class HookManager:
         """Install what a request needs unless it is there."""
         decoder = request.decoder
         with _lock:
-            other = _managers.get(id(self.anatomy.model))
-            if other is not None and other is not self:  # two threads opened the first request at once
-                other._hold(request)
-                return
             try:
                 before = len(self._hooks)
-                if other is None:
+                if not before:
                     self._install()
-                    _managers[id(self.anatomy.model)] = self
                 self._read_layers(request.layers)
                 if len(self._hooks) > before:
-                    self._stays = forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+                    self._stays = forget_compiled(self.anatomy.model, wrapped=decoder.anatomy.compiled)
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
                 self._uses[decoder] = self._uses.get(decoder, 0) + 1
@@ -116,10 +113,6 @@ class HookManager:
         """Remove what no open request needs."""
         decoder = request.decoder
         with _lock:
-            other = _managers.get(id(self.anatomy.model))
-            if other is not None and other is not self:
-                other._release(request)
-                return
             self._uses[decoder] -= 1
             if not self._uses[decoder]:
                 del self._uses[decoder]
@@ -132,8 +125,7 @@ class HookManager:
             return
         self._hooks.remove()
         self._forward.exits.clear()
-        if _managers.get(id(self.anatomy.model)) is self:
-            del _managers[id(self.anatomy.model)]
+        self._forward.forward = None  # a decoding loop's latest pass, which holds its cache
 
     def _engage(self, decoder: Decoder) -> Callable[[], None]:
         """Install what a decoder needs; return a function that undoes it."""
@@ -164,6 +156,20 @@ class HookManager:
         for layer, module in new.items():
             self._hooks.before(module, functools.partial(self._forward.capture, layer))
         self._forward.exits |= new
+
+
+def watching(
+    anatomy: Anatomy, layers: Iterable[int], see: Callable[[Pass], Any]
+) -> AbstractContextManager[Any]:
+    """Show every pass inside a block to ``see``, with the states after some blocks; see ``Watcher``."""
+    return HookManager.of(anatomy).serving(Watcher(anatomy, layers, see).request())
+
+
+def image_pass(passes: Sequence[Pass]) -> Pass:
+    """Return the last of the passes seen, which must show an image."""
+    if not passes or not passes[-1].has_image:
+        raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+    return passes[-1]
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> None:
@@ -200,7 +206,7 @@ class Shadow:
 
 
 def _method(owner: Any, name: str) -> Any:
-    """The method to call; not the one that transformers put there for a model folder with ``custom_generate``.
+    """Return the method to call; not the one that transformers put there for a model folder with ``custom_generate``.
 
     That one opens a session of its own, so calling it from a session would never end.
     """

@@ -6,15 +6,13 @@ Evidence depends on the image and the prompt only, so a text to check need not b
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from reweigh.engines.transformers.arguments import followed_by
-from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.manager import watching
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import Anatomy, find_anatomy
@@ -29,30 +27,10 @@ from reweigh.method.readouts import DMRR
 from reweigh.runtime.context import suspended
 from reweigh.runtime.decoder import Decoder, Pass
 from reweigh.runtime.reader import Reader
-from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.table import ReferenceTable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-class Measuring(Decoder):
-    """Reads evidence and edits nothing.
-
-    Attributes:
-        rows: The sequence of each row of the latest pass.
-    """
-
-    def __init__(self, anatomy: Anatomy, reader: Reader) -> None:
-        super().__init__(anatomy)
-        self.reader = reader
-        self.layers = frozenset(reader.layers)
-        self.rows: list[Row] = []
-
-    def edit(self, forward: Pass) -> None:
-        """Read the images that are new in this pass."""
-        self.reader.gather(forward)
-        self.rows = forward.rows
 
 
 def measure(
@@ -64,7 +42,6 @@ def measure(
     locate: Sequence[int] = (),
     dtype: str = "native",
     chunk: int = CHUNK,
-    kernel: str = "auto",
     readout: str = DMRR,
 ) -> list[Evidence | None]:
     """Measure the visual evidence of each row of ``inputs`` at one or several layers, in one forward pass.
@@ -77,7 +54,6 @@ def measure(
         locate: Token ids whose reciprocal rank is kept for every position, to be drawn on the picture.
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
         chunk: Positions read at once; bounds the working memory to ``chunk`` x vocabulary.
-        kernel: Ranking kernel, "auto" for the best one present.
         readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
 
     Returns:
@@ -104,16 +80,22 @@ def measure(
     if not isinstance(layers, Iterable) or not len(blocks := tuple(map(anatomy.check_layer, layers))):
         raise InputError(f"layers are {layers!r}", hint="give a list of blocks, e.g. [-1] for the last")
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
-    reader = Reader(lens, blocks, tokens=tokens, locate=locate, kernel=kernel, readouts=[readout])
-    measuring = Measuring(anatomy, reader)
-    with suspended(anatomy.model), HookManager.of(anatomy).serving(measuring.request()), torch.no_grad():
+    reader = Reader(lens, blocks, tokens=tokens, locate=locate, readouts=[readout])
+    passes: list[Pass] = []
+
+    def read(forward: Pass) -> None:
+        reader.gather(forward)
+        passes.append(forward)
+
+    with suspended(anatomy.model), watching(anatomy, blocks, read), torch.no_grad():
         model(**{**inputs, **forward_options(anatomy)})
-    if not any(row.positions for row in measuring.rows):
+    rows = passes[-1].rows if passes else []
+    if not any(row.positions for row in rows):
         raise InputError(
             "the prompt holds no image, so there is nothing to measure",
             hint=f"the image token is {anatomy.image_tokens}; build inputs with the processor and an image",
         )
-    return [reader.evidence(row) for row in measuring.rows]
+    return [reader.evidence(row) for row in rows]
 
 
 def forward_options(anatomy: Anatomy) -> dict[str, Any]:
@@ -121,65 +103,6 @@ def forward_options(anatomy: Anatomy) -> dict[str, Any]:
     known = inspect.signature(anatomy.model.forward).parameters
     options = {"use_cache": False, "logits_to_keep": 1}
     return {name: value for name, value in options.items() if name in known or name == "use_cache"}
-
-
-class PassKeeper(Decoder):
-    """Keeps the latest pass, with the states after some blocks, and edits nothing."""
-
-    def __init__(self, anatomy: Anatomy, layers: Iterable[int]) -> None:
-        super().__init__(anatomy)
-        self.layers = frozenset(layers)
-        self.forward: Pass | None = None
-
-    def edit(self, forward: Pass) -> None:
-        """Keep the pass."""
-        self.forward = forward
-
-    def image_pass(self) -> Pass:
-        """Return the pass, which must show an image."""
-        if self.forward is None or not self.forward.has_image:
-            raise InputError("the inputs hold no image", hint="build them with the processor and an image")
-        return self.forward
-
-    def last_columns(self, count: int) -> Tensor:
-        """Return the states (B, ``count``, L, d) of the pass's last columns, in float32."""
-        if self.forward is None:
-            raise InputError("the model made no forward pass")
-        states = [self.forward.states[layer][:, -count:].float() for layer in sorted(self.layers)]
-        return torch.stack(states, dim=2)
-
-
-@torch.no_grad()
-def answer_states(
-    anatomy: Anatomy, inputs: Mapping[str, Any], tokens: Sequence[int], layers: Sequence[int]
-) -> Tensor:
-    """Residual states (n, L, d) of an answer's tokens after some blocks; ``inputs`` are its prompt, one row."""
-    device = inputs["input_ids"].device
-    longer = followed_by(inputs, torch.tensor([list(tokens)], device=device))
-    keeper = PassKeeper(anatomy, layers)
-    with HookManager.of(anatomy).serving(keeper.request()):
-        anatomy.model(**{**longer, **forward_options(anatomy)})
-    return keeper.last_columns(len(tokens))[0].cpu()
-
-
-@torch.no_grad()
-def last_states(anatomy: Anatomy, run: Callable[[], Any], layers: Sequence[int]) -> Tensor:
-    """Residual states (B, L, d) of the last column after some blocks, in the one pass that ``run`` makes."""
-    keeper = PassKeeper(anatomy, layers)
-    with HookManager.of(anatomy).serving(keeper.request()):
-        run()
-    return keeper.last_columns(1)[:, 0]
-
-
-@torch.no_grad()
-def hidden_states(anatomy: Anatomy, inputs: Mapping[str, Any], tokens: Sequence[int]) -> Tensor:
-    """transformers' ``hidden_states`` (T, L + 1, d) of a prompt of one row with an answer; the last index is normed."""
-    device = inputs["input_ids"].device
-    longer = followed_by(inputs, torch.tensor([list(tokens)], device=device))
-    output = anatomy.model(**{**longer, **forward_options(anatomy)}, output_hidden_states=True)
-    found = getattr(output, "hidden_states", None)
-    found = output.language_model_outputs.hidden_states if found is None else found
-    return torch.stack([state[0].float().cpu() for state in found], dim=1)
 
 
 def pair(
@@ -190,7 +113,7 @@ def pair(
     layer: int | None,
     force: bool = False,
 ) -> tuple[ReferenceTable, Lens]:
-    """The table, verified against the model, and the lens it was made with.
+    """Return the table, verified against the model, and the lens it was made with.
 
     Where a folder holds several layers and none is named, the tuned one is taken, then the paper's for this model.
     ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
@@ -272,7 +195,7 @@ def own_description(
 
 
 def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens of a text, and the characters that each stands for."""
+    """Return the tokens of a text, and the characters that each stands for."""
     if not text.strip():
         raise InputError("the text to check is empty")
     tokenizer = tokenizer_of(processor)

@@ -17,85 +17,65 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import followed_by
-from reweigh.engines.transformers.manager import HookManager
-from reweigh.engines.transformers.measure import Measuring
+from reweigh.engines.transformers.manager import watching
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import CalibrationError, InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import Candidates, candidates
-from reweigh.method.evidence import Evidence
-from reweigh.method.lens import Lens
-from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.runtime.decoder import Decoder, Pass
+from reweigh.runtime.decoder import Pass
 from reweigh.runtime.reader import Reader
+from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.observations import ImageObservations, count_candidates
 
 
-class StepObserver(Measuring):
-    """Edits nothing: reads evidence and keeps every step's candidates."""
+class StepObserver:
+    """Reads the evidence of the passes it sees, and keeps every step's candidates."""
 
-    def __init__(self, anatomy: Anatomy, reader: Reader) -> None:
-        super().__init__(anatomy, reader)
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.rows: list[Row] = []
         self.steps: list[tuple[Tensor, Tensor]] = []
 
-    def edit(self, forward: Pass) -> None:
-        super().edit(forward)
+    def see(self, forward: Pass) -> None:
+        """Read the images that are new in a pass, and keep its candidates."""
+        self.reader.gather(forward)
+        self.rows = forward.rows
         chosen = candidates(forward.logits[:, -1])
         self.steps.append((chosen.ids, chosen.keep))
 
+    def observations(self, keys: Sequence[str], lengths: Sequence[int]) -> list[ImageObservations]:
+        """Return the observations of each row, from the candidates of as many steps as its answer is long."""
+        ids, keep = (torch.stack(part, dim=1).cpu().numpy() for part in zip(*self.steps, strict=True))
+        rows = []
+        for row, (key, length, sequence) in enumerate(zip(keys, lengths, self.rows, strict=True)):
+            token, count = count_candidates(ids[row, :length], keep[row, :length])
+            found = [self.reader.evidence(sequence, name) for name in self.reader.readouts]
+            values = [one.values.cpu().numpy()[:, token] for one in found if one is not None]
+            if not values:
+                raise InputError(
+                    "the calibration prompt holds no image", hint="put the image placeholder in the template"
+                )
+            rows.append(ImageObservations(key, token, count, *values))
+        return rows
+
 
 def observe(
-    anatomy: Anatomy,
-    lens: Lens,
-    layers: Sequence[int],
-    keys: Sequence[str],
-    inputs: Mapping[str, Any],
-    *,
-    max_new_tokens: int,
-    kernel: str = "auto",
-    readout: str = DMRR,
+    anatomy: Anatomy, reader: Reader, keys: Sequence[str], inputs: Mapping[str, Any], *, max_new_tokens: int
 ) -> list[ImageObservations]:
     """Decode one batch greedily and turn it into observations, one per row."""
-    observer = StepObserver(anatomy, observing_reader(lens, layers, readout, kernel))
-    sequences = generate_greedily(observer, inputs, max_new_tokens=max_new_tokens)
+    observer = StepObserver(reader)
+    with watching(anatomy, reader.layers, observer.see):
+        sequences = generate_greedily(anatomy.model, inputs, max_new_tokens=max_new_tokens)
     if not observer.steps:
         raise CalibrationError("generate made no forward pass")
     generated = sequences[:, -len(observer.steps) :]
-    return observations_of(observer, keys, answer_lengths(generated, end_tokens(anatomy.language_model)))
+    return observer.observations(keys, answer_lengths(generated, end_tokens(anatomy.language_model)))
 
 
-def observing_reader(lens: Lens, layers: Sequence[int], readout: str, kernel: str) -> Reader:
-    """What reads the evidence of a calibration; a matched readout keeps DMRR beside it."""
-    readouts = (readout, DMRR) if READOUTS[readout].matched else (readout,)
-    return Reader(lens, layers, kernel=kernel, readouts=readouts)
-
-
-def observations_of(
-    observer: StepObserver, keys: Sequence[str], lengths: Sequence[int]
-) -> list[ImageObservations]:
-    """The observations of each row, from the candidates of as many of its steps as its answer is long."""
-    reader = observer.reader
-    ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
-    keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
-    rows = []
-    for row, sequence in enumerate(observer.rows):
-        evidence = reader.evidence(sequence)
-        if evidence is None:
-            raise InputError(
-                "the calibration prompt holds no image", hint="put the image placeholder in the template"
-            )
-        ranks = reader.evidence(sequence, DMRR) if len(reader.readouts) > 1 else None
-        token, count = count_candidates(ids[row, : lengths[row]], keep[row, : lengths[row]])
-        own, other = (_of(one, token) for one in (evidence, ranks))
-        rows.append(ImageObservations(keys[row], token, count, own, other))
-    return rows
-
-
-def generate_greedily(watcher: Decoder, inputs: Mapping[str, Any], *, max_new_tokens: int) -> Tensor:
-    """The unmodified model's greedy answers, prompt included, with every forward pass shown to ``watcher``."""
-    model = watcher.anatomy.model
-    with HookManager.of(watcher.anatomy).serving(watcher.request()), torch.no_grad():
+def generate_greedily(model: Any, inputs: Mapping[str, Any], *, max_new_tokens: int) -> Tensor:
+    """Generate a model's greedy answers, prompt included."""
+    with torch.no_grad():
         output = model.generate(
             **inputs,
             do_sample=False,
@@ -111,12 +91,8 @@ def generate_greedily(watcher: Decoder, inputs: Mapping[str, Any], *, max_new_to
     return sequences
 
 
-def _of(evidence: Evidence | None, token: Any) -> Any:
-    return None if evidence is None else evidence.values.cpu().numpy()[:, token]
-
-
 def answer_lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:
-    """Steps of each row up to and including its end-of-sequence token."""
+    """Count the steps of each row up to and including its end-of-sequence token."""
     stopped = torch.isin(generated, torch.tensor(ends, dtype=generated.dtype, device=generated.device))
     first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, generated.shape[1])
     return [int(length) for length in first]
@@ -145,15 +121,10 @@ class Trajectory:
     reading: Any
 
 
-class _Follower(Decoder):
-    """Edits nothing: has visual states read, keeps candidates and the probability of what was emitted."""
+class _Follower:
+    """Has visual states read, keeps candidates and the probability of what was emitted."""
 
-    reads_every_step = False
-    runs_passes = False
-
-    def __init__(self, anatomy: Anatomy, layer: int, read: Read) -> None:
-        super().__init__(anatomy)
-        self.layers = frozenset({layer})
+    def __init__(self, layer: int, read: Read) -> None:
         self.layer = layer
         self.read = read
         self.readings: list[Any] = []
@@ -161,7 +132,8 @@ class _Follower(Decoder):
         self.emitted: list[Tensor] = []
         self._before: Tensor | None = None
 
-    def edit(self, forward: Pass) -> None:
+    def see(self, forward: Pass) -> None:
+        """Have new images read, and keep the pass's candidates."""
         new = forward.new()
         if new:
             if self.readings or len(new) < len(forward.rows):
@@ -190,8 +162,9 @@ def follow(
     anatomy: Anatomy, layer: int, inputs: Mapping[str, Any], read: Read, *, max_new_tokens: int
 ) -> list[Trajectory]:
     """Decode one batch greedily and keep the trajectory of each row."""
-    follower = _Follower(anatomy, layer, read)
-    sequences = generate_greedily(follower, inputs, max_new_tokens=max_new_tokens)
+    follower = _Follower(layer, read)
+    with watching(anatomy, [layer], follower.see):
+        sequences = generate_greedily(anatomy.model, inputs, max_new_tokens=max_new_tokens)
     if not follower.readings:
         raise InputError("the prompt holds no image", hint="put the image placeholder in the template")
     follower.note(sequences[:, -1])
@@ -221,7 +194,7 @@ LONGEST = 5
 def whole_words(
     model: Any, processor: Any, inputs: Mapping[str, Any], said: Sequence[int], tokens: Sequence[int]
 ) -> dict[int, str]:
-    """The word that each token begins or continues after ``said``, as the unedited model would write it greedily.
+    """Complete the word that each token begins or continues after ``said``, as the unedited model would.
 
     One short generation for each token; punctuation needs none and is left out.
     """
@@ -244,7 +217,7 @@ def whole_words(
 
 
 def word_at(text: str, place: int) -> str:
-    """The word that covers a place of a text, or the next one behind it.
+    """Return the word that covers a place of a text, or the next one behind it.
 
     >>> word_at("a fire hydrant", 3), word_at("a fire hydrant", 1)
     ('fire', 'fire')

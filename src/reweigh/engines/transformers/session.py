@@ -77,7 +77,7 @@ class Session:
         self._plain.__exit__(*exc_info)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
+        """Call ``model.generate`` with this decoder, in a request of its own."""
         with self.request():
             return self.model.generate(*args, **kwargs)
 
@@ -130,7 +130,7 @@ class Session:
     def prepare(
         self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: str | None = None
     ) -> dict[str, Any]:
-        """The model's inputs for pictures and prompts."""
+        """Build the model's inputs for pictures and prompts."""
         if self.processor is None:
             raise InputError(
                 "describing a picture needs a processor, and none was found beside the model",
@@ -201,7 +201,7 @@ def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: S
 
 
 def end_tokens(language_model: Any) -> list[int]:
-    """The tokens that end an answer, by the model's generation settings."""
+    """Return the tokens that end an answer, by the model's generation settings."""
     ends = language_model.generation_config.eos_token_id
     return [] if ends is None else (list(ends) if isinstance(ends, list | tuple) else [ends])
 
