@@ -14,7 +14,7 @@ from reweigh.engines.vllm.config import (
 )
 from reweigh.errors import InputError, UnknownNameError
 
-SETTINGS = Settings(table="t", beta=1.5)
+SETTINGS = settings_in({"reweigh": {"table": "t", "beta": 1.5}})
 
 
 def test_nothing_is_configured_without_a_section():
@@ -36,7 +36,7 @@ def test_a_section_that_is_all_but_called_reweigh_is_not_passed_over(name, caplo
 
 def test_a_section_is_read():
     found = settings_in({"reweigh": {"table": "t", "prefix_cache": "recall", "memory_mb": 8}})
-    assert found == Settings(table="t", prefix_cache="recall", memory_mb=8)
+    assert found == Settings(sources={"default": Source(table="t")}, prefix_cache="recall", memory_mb=8)
     assert found.measures_all
     assert not SETTINGS.measures_all
 
@@ -127,7 +127,7 @@ def test_the_beta_of_a_request(asked, beta):
 
 
 def test_requests_opt_in_where_edits_are_off_by_default():
-    quiet = Settings(table="t", enabled=False)
+    quiet = settings_in({"reweigh": {"table": "t", "enabled": False}})
     assert asked_beta(None, quiet, 1.5) == 0.0
     assert asked_beta({"reweigh": "on"}, quiet, 1.5) == 1.5
     assert asked_beta({"reweigh_beta": 0.5}, quiet, 1.5) == 0.5

@@ -11,7 +11,7 @@ import pytest
 from reweigh.engines.vllm import chats, plugin
 from reweigh.engines.vllm.capture import visual_positions
 from reweigh.engines.vllm.chats import Reply
-from reweigh.engines.vllm.config import MARK, READ_FOR, Settings
+from reweigh.engines.vllm.config import MARK, READ_FOR, Settings, Source
 from reweigh.engines.vllm.frontend import patch_llvmlite, prepare
 from reweigh.engines.vllm.refusals import check_engine, check_family
 from reweigh.engines.vllm.tables import _as_called
@@ -19,8 +19,11 @@ from reweigh.engines.vllm.working import Reweighing
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.runtime.memory import Memory
 
-SETTINGS = Settings(table="t", resolved={"default": (2, "first")})
-RECALL = Settings(table="t", resolved={"default": (2, "first")}, prefix_cache="recall")
+RAW = Plain(logprobs_mode="raw_logprobs", skip_tokenizer_init=False)
+PROCESSED = Plain(logprobs_mode="processed_logprobs", skip_tokenizer_init=False)
+SOURCES = {"default": Source(table="t")}
+SETTINGS = Settings(sources=SOURCES, resolved={"default": (2, "first")})
+RECALL = Settings(sources=SOURCES, resolved={"default": (2, "first")}, prefix_cache="recall")
 TABLES = {
     "default": Plain(sha256="first", point=Plain(beta=1.1)),
     "other": Plain(sha256="second", point=Plain(beta=0.6)),
@@ -76,7 +79,7 @@ def test_a_plain_engine_is_served():
         ({"kv_transfer_config": Plain()}, "elsewhere"),
         ({"ec_transfer_config": Plain()}, "encoding"),
         ({"load_config": Plain(load_format="dummy")}, "dummy"),
-        ({"model_config": model(quantization="fp8")}, "quantises"),
+        ({"model_config": model(quantization="fp8")}, "quantizes"),
         ({"weight_transfer_config": Plain()}, "replaced"),
         ({"model_config": model(using_transformers_backend=lambda: True)}, "transformers backend"),
         ({"model_config": model(is_multimodal_model=False)}, "no images"),
@@ -98,7 +101,9 @@ def test_gemma3_is_refused_on_a_cpu_only():
 
 def test_observation_and_speculation_do_not_go_together():
     with pytest.raises(UnsupportedError, match="plain decoding"):
-        check_engine(engine(speculative_config=Plain(method="ngram")), Settings(observe=(1,)), on_cpu=True)
+        check_engine(
+            engine(speculative_config=Plain(method="ngram")), Settings(sources={}, observe=(1,)), on_cpu=True
+        )
 
 
 class Bare:
@@ -154,7 +159,7 @@ def request(extra=None, *, images=True, embeddings=None, **params):
 def test_an_image_request_is_marked_and_computes_its_prompt():
     given = {"kept": 1}
     one = request(given)
-    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    prepare(one, SETTINGS, TABLES, RAW)
     assert one.sampling_params.extra_args == {"kept": 1, MARK: 1.1, READ_FOR: "first"}
     assert one.sampling_params.skip_reading_prefix_cache
     assert given == {"kept": 1}  # the caller's own mapping is left alone
@@ -162,9 +167,9 @@ def test_an_image_request_is_marked_and_computes_its_prompt():
 
 def test_switched_off_and_recalled_requests_read_the_prefix_cache():
     off, recalled, text = request({"reweigh": "off"}), request(), request(images=False)
-    prepare(off, SETTINGS, TABLES, "raw_logprobs")
-    prepare(recalled, RECALL, TABLES, "raw_logprobs")
-    prepare(text, SETTINGS, TABLES, "raw_logprobs")
+    prepare(off, SETTINGS, TABLES, RAW)
+    prepare(recalled, RECALL, TABLES, RAW)
+    prepare(text, SETTINGS, TABLES, RAW)
     assert off.sampling_params.extra_args[MARK] == 0.0
     assert recalled.sampling_params.extra_args[MARK] == 1.1
     assert text.sampling_params.extra_args is None
@@ -173,10 +178,10 @@ def test_switched_off_and_recalled_requests_read_the_prefix_cache():
 
 def test_a_request_has_the_beta_of_the_table_that_it_names():
     one = request({"reweigh_table": "other"})
-    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    prepare(one, SETTINGS, TABLES, RAW)
     assert one.sampling_params.extra_args == {"reweigh_table": "other", MARK: 0.6, READ_FOR: "second"}
     with pytest.raises(InputError, match="third") as caught:
-        prepare(request({"reweigh_table": "third"}), SETTINGS, TABLES, "raw_logprobs")
+        prepare(request({"reweigh_table": "third"}), SETTINGS, TABLES, RAW)
     assert "other" in caught.value.hint
 
 
@@ -185,45 +190,45 @@ def test_tables_other_than_the_first_have_their_own_part_of_the_prefix_cache():
     salts = []
     for asked in (None, {"reweigh_table": "other"}, {"reweigh_table": "other", "reweigh": "off"}):
         one = request(asked)
-        prepare(one, RECALL, TABLES, "raw_logprobs")
+        prepare(one, RECALL, TABLES, RAW)
         salts.append(one.cache_salt)
     assert salts == [None, "second", "second"]
     own = request({"reweigh_table": "other"})
     own.cache_salt = "user"
-    prepare(own, RECALL, TABLES, "raw_logprobs")
+    prepare(own, RECALL, TABLES, RAW)
     assert own.cache_salt == "usersecond"
     exact = request({"reweigh_table": "other"})
-    prepare(exact, SETTINGS, TABLES, "raw_logprobs")
+    prepare(exact, SETTINGS, TABLES, RAW)
     assert exact.cache_salt is None
 
 
 def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_reported():
     one = request(images=False, embeddings=object())
-    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    prepare(one, SETTINGS, TABLES, RAW)
     assert one.sampling_params.extra_args == {MARK: 1.1, READ_FOR: "first"}
 
 
 def test_the_steps_of_a_beam_search_ask_what_their_request_asks(monkeypatch):
     """vLLM drops extra arguments on the way."""
-    reply = Reply()
+    reply = Reply("/v1/chat/completions", None)
     monkeypatch.setattr(chats, "current", lambda: reply)
     for asked, beta in (({"reweigh": "off"}, 0.0), ({"reweigh_beta": 9}, 9.0), ({}, 1.1)):
         reply.arguments = asked
         one = request(max_tokens=1, logprobs=4, detokenize=False)
-        prepare(one, SETTINGS, TABLES, "processed_logprobs")
+        prepare(one, SETTINGS, TABLES, PROCESSED)
         assert one.sampling_params.extra_args[MARK] == beta
         whole = request()
-        prepare(whole, SETTINGS, TABLES, "processed_logprobs")
+        prepare(whole, SETTINGS, TABLES, PROCESSED)
         assert whole.sampling_params.extra_args[MARK] == 1.1
 
 
 def test_beam_search_is_refused_where_it_would_not_see_edits():
     beam = {"max_tokens": 1, "logprobs": 4, "detokenize": False}
     with pytest.raises(InputError, match="beam search"):
-        prepare(request(**beam), SETTINGS, TABLES, "raw_logprobs")
-    prepare(request(**beam), SETTINGS, TABLES, "processed_logprobs")
-    prepare(request({"reweigh": "off"}, **beam), SETTINGS, TABLES, "raw_logprobs")
-    prepare(request(max_tokens=1, logprobs=4), SETTINGS, TABLES, "raw_logprobs")
+        prepare(request(**beam), SETTINGS, TABLES, RAW)
+    prepare(request(**beam), SETTINGS, TABLES, PROCESSED)
+    prepare(request({"reweigh": "off"}, **beam), SETTINGS, TABLES, RAW)
+    prepare(request(max_tokens=1, logprobs=4), SETTINGS, TABLES, RAW)
 
 
 @pytest.mark.parametrize(
@@ -233,12 +238,14 @@ def test_beam_search_is_refused_where_it_would_not_see_edits():
         ({}, {"n": 2}, "samples"),
         ({}, {"max_tokens": 1, "logprobs": 4, "detokenize": False}, "beam search"),
         ({}, {"detokenize": False}, "detokenized"),
+        ({}, {}, "tokenizer"),
     ],
 )
 def test_evidence_of_tokens_is_refused_where_there_is_no_one_text(asked, params, reason):
     one = request({**asked, "reweigh_evidence": True}, **{"n": 1, **params})
+    model = Plain(logprobs_mode="processed_logprobs", skip_tokenizer_init=reason == "tokenizer")
     with pytest.raises(InputError, match=reason):
-        prepare(one, SETTINGS, TABLES, "processed_logprobs")
+        prepare(one, SETTINGS, TABLES, model)
 
 
 def test_newlines_are_told_apart_by_the_layout_of_the_family():

@@ -13,7 +13,7 @@ from reweigh.engines.vllm import chats
 from reweigh.engines.vllm.chats import Reply
 from reweigh.engines.vllm.config import MARK, READ_FOR
 from reweigh.engines.vllm.outputs import Metrics, Outputs, Shown
-from reweigh.engines.vllm.report import Reporting, attach, message_of, outcome
+from reweigh.engines.vllm.report import Reporting, attach, outcome
 from reweigh.engines.vllm.store import Entry
 from reweigh.tables.table import ReferenceTable
 
@@ -66,7 +66,7 @@ class ReportingScheduler(Reporting, Scheduler):
 def step(scheduler, rows, *, new=(), ends=(), told=(), finished=()):
     """The outcomes in one step's outputs, by request, and their order."""
     message = Output(ends=ends)
-    attach(message, message_of(dict(told), 0.001), [], deque())
+    attach(message, dict(told), 0.001, [], deque())
     scheduled = Plain(
         rows=rows, finished_req_ids=finished, scheduled_new_reqs=[Plain(req_id=one) for one in new]
     )
@@ -84,7 +84,7 @@ def test_outcomes_travel_from_worker_to_output(is_async):
     inner = Output()
     whole = Waiting(inner) if is_async else inner
     failed = Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, reason="gone")
-    assert attach(whole, message_of({"a": edited(), "b": failed}, 0.002), [], deque()) is whole
+    assert attach(whole, {"a": edited(), "b": failed}, 0.002, [], deque()) is whole
     if is_async:
         assert vars(inner) == {}  # nothing is known before somebody waits
         assert whole.get_output() is inner
@@ -135,42 +135,43 @@ def test_news_of_a_request_that_has_ended_are_dropped():
 
 def test_an_output_without_news_is_left_alone():
     shared = Output()
-    assert attach(shared, message_of({}, 0.0), [], deque()) is shared
+    assert attach(shared, {}, 0.0, [], deque()) is shared
     assert vars(shared) == {}
-    assert attach(None, message_of({"a": edited()}, 0.1), [], deque()) is None
+    assert attach(None, {"a": edited()}, 0.1, [], deque()) is None
     assert outcome(edited())["edited"]
+
+
+class State(Plain):
+    """As vLLM's state of a request: makes the outputs for the user."""
+
+    def make_request_output(self, output):
+        return Plain(
+            request_id=self.external_req_id,
+            kv_transfer_params=output.kv_transfer_params,
+            outputs=[Plain(finish_reason=output.finish_reason)],
+            finished=output.finished,
+        )
 
 
 class Front:
     """As vLLM's output processor: a request's output, in a queue or returned, with what the engine put into it."""
 
     def __init__(self):
-        self.request_states, self.external_req_ids, self.log_stats = {}, {}, False
+        self.request_states, self.log_stats = {}, False
 
     def add_request(self, request, parent=None, queue=None):
         name = request.request_id
-        self.request_states[name] = Plain(parent_req=parent, queue=queue, external_req_id=name.upper())
-        self.external_req_ids[name.upper()] = [name]
+        self.request_states[name] = State(parent_req=parent, queue=queue, external_req_id=name.upper())
 
     def process_outputs(self, outputs):
         made = []
         for output in outputs:
             state = self.request_states[output.request_id]
-            one = Plain(
-                request_id=state.external_req_id,
-                kv_transfer_params=output.kv_transfer_params,
-                outputs=[Plain(finish_reason=output.finish_reason)],
-                finished=output.finished,
-            )
+            one = state.make_request_output(output)
             made.append(one) if state.queue is None else state.queue.put(one)
             if output.finished:
                 del self.request_states[output.request_id]
-                del self.external_req_ids[state.external_req_id]
         return Plain(request_outputs=made, reqs_to_abort=[])
-
-    def abort_requests(self, names):
-        for name in names:
-            self.external_req_ids.pop(self.request_states.pop(name).external_req_id)
 
 
 def front(refuses=False):
@@ -208,12 +209,7 @@ def test_every_output_for_the_user_carries_the_outcome_that_was_told_once():
     last = processor.process_outputs([made("a", EDITED, "stop"), made("c", LOST, "stop"), made("b")])
     assert last.request_outputs[0].kv_transfer_params == {"reweigh": {**EDITED}}
     assert last.request_outputs[1].kv_transfer_params["reweigh"]["reason"] == "gone"
-    assert not follower.records
-    assert not follower.offline
-    processor.add_request(asked("d"))
-    processor.abort_requests(["d"])
-    assert not follower.records
-    assert not follower.offline
+    assert not follower.in_use()
 
 
 def test_an_outcome_names_the_table_that_was_asked_for():
@@ -241,7 +237,7 @@ def test_samples_of_one_request_speak_for_each_other():
 
 
 def test_an_http_answer_hears_of_its_requests(monkeypatch):
-    reply = Reply()
+    reply = Reply("/v1/chat/completions", None)
     monkeypatch.setattr(chats, "current", lambda: reply)
     monkeypatch.setattr(chats, "refusal", ValueError)
     processor, _ = front(refuses=True)
@@ -251,7 +247,7 @@ def test_an_http_answer_hears_of_its_requests(monkeypatch):
     processor.process_outputs([made("a", LOST, "error")])
     assert reply.is_settled
     assert reply.refused
-    assert reply.header == b"unedited; gone"
+    assert chats.header(reply.told) == b"unedited; gone"
     [error] = put
     assert isinstance(error, ValueError)
     assert "gone" in str(error)

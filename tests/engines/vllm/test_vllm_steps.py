@@ -13,9 +13,9 @@ from reweigh.engines.vllm import processor
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK, READ_FOR, SHOWN, Settings
 from reweigh.engines.vllm.processor import Processor
-from reweigh.engines.vllm.report import attach, message_of
+from reweigh.engines.vllm.report import attach
 from reweigh.engines.vllm.store import Store
-from reweigh.method.edit import edit_step
+from reweigh.method.edit import StepEditor
 from reweigh.method.lens import Lens
 from reweigh.method.sums import ReadoutSums
 from reweigh.runtime.reader import Reader, Registered
@@ -59,7 +59,7 @@ class Bench:
         tokens = torch.arange(0, VOCABULARY, 2)
         table = Registered(tokens, torch.full((len(tokens),), 0.5), 0.6)
         lens = Lens(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False))
-        settings = Settings(**{"table": "t", **settings})
+        settings = Settings(sources={}, **settings)
         observing = bool(settings.observe)
         options = {} if observing else {"tokens": tokens, "registered": table}
         self.reader = Reader(lens, settings.observe or (1,), **options)
@@ -113,7 +113,7 @@ def test_each_row_is_edited_by_its_own_request():
     edited = bench.processor.apply(raw.clone())
     assert torch.equal(edited[1], raw[1])
     for row, name, beta in ((0, "c", 2.0), (2, "a", 1.0)):
-        alone = edit_step(raw[row : row + 1], bench.strengths(name)[None], beta).logits[0]
+        alone = StepEditor(bench.strengths(name)[None], torch.tensor(beta))(raw[row : row + 1])[0]
         assert torch.equal(edited[row], alone)
         assert not torch.equal(alone, raw[row])
     assert bench.processor.seconds > 0
@@ -153,7 +153,7 @@ def test_requests_that_follow_each_other_in_one_row_are_never_mixed_up():
     bench.step(scheduled([new("b")], counts={"b": PROMPT}, finished="a"), "b", stream(seed=2))
     bench.capture.store.requests["b"].strengths = address.copy_(bench.strengths("b"))
     edited = bench.processor.apply(raw.clone())
-    assert torch.equal(edited, edit_step(raw, address[None], 1.0).logits)
+    assert torch.equal(edited, StepEditor(address[None], torch.tensor(1.0))(raw))
 
 
 def test_slots_serve_drafts_and_parts_of_the_batch():
@@ -166,7 +166,7 @@ def test_slots_serve_drafts_and_parts_of_the_batch():
     raw = logits(6)
     whole = bench.processor.apply(raw.clone(), context([7, 0, 4]))
     for row, name, beta in ((0, "c", 2.0), (1, "c", 2.0), (2, "c", 2.0), (4, "a", 1.0), (5, "a", 1.0)):
-        alone = edit_step(raw[row : row + 1], plain.strengths(name)[None], beta).logits[0]
+        alone = StepEditor(plain.strengths(name)[None], torch.tensor(beta))(raw[row : row + 1])[0]
         assert torch.equal(whole[row], alone)
     assert torch.equal(whole[3], raw[3])
     parts = [
@@ -180,7 +180,7 @@ def test_slots_serve_drafts_and_parts_of_the_batch():
 
 @pytest.mark.parametrize("expanded", [[4], [4, 4]])
 def test_a_row_has_its_place_in_the_whole_batch_if_part_of_it_is_asked_for(expanded):
-    bench = Bench(table=None, observe=(1,))
+    bench = Bench(observe=(1,))
     arrivals = [new(name, 0.0, table="") for name in "ab"]
     message = scheduled(arrivals, counts={"a": PROMPT, "b": PROMPT})
     bench.step(message, "ab", torch.cat([stream(), stream(seed=2)]), slots=[7, 4])
@@ -271,7 +271,7 @@ def test_only_requests_that_are_edited_need_the_sampler_s_copy_of_the_logits():
 
 
 def test_observation_keeps_the_candidates_of_each_output_position():
-    bench = Bench(table=None, observe=(0, 1))
+    bench = Bench(observe=(0, 1))
     bench.step(scheduled([new("a", 0.0, table="")], counts={"a": 5}), "a", stream(5))
     bench.processor.apply(logits(1))  # a partial prompt: what it samples is thrown away
     entry = bench.capture.store.requests["a"]
@@ -355,8 +355,8 @@ def report(bench, is_async=False):
     """What a worker's message says after a step, of each request."""
     inner = Plain()
     output = Plain(get_output=lambda: inner) if is_async else inner
-    message = message_of(bench.capture.news(), bench.processor.seconds)
-    attach(output, message, bench.processor.late(), bench.processor.unsound)
+    processor = bench.processor
+    attach(output, bench.capture.news(), processor.seconds, processor.late(), processor.unsound)
     if is_async:
         output.get_output()
     return {name: told["edited"] for name, told in inner.reweigh_report["requests"].items()}
@@ -373,7 +373,7 @@ def test_a_request_that_asks_shows_the_best_token_before_and_after_each_edit():
     raw = logits(3)
     edited = bench.processor.apply(raw.clone(), context([3, 1]))
     inner = Plain()
-    attach(inner, message_of(bench.capture.news(), 0.0), bench.processor.late(), bench.processor.unsound)
+    attach(inner, bench.capture.news(), 0.0, bench.processor.late(), bench.processor.unsound)
     found = inner.reweigh_report["winners"]
     assert found == {"b": [[int(raw[row].argmax()), int(edited[row].argmax())] for row in (1, 2)]}
     told = inner.reweigh_report["requests"]
@@ -438,7 +438,7 @@ def test_a_conversation_that_gains_an_image_resumes_from_the_first():
 
 
 def test_equal_pictures_of_a_calibration_are_each_observed():
-    bench = Bench(table=None, observe=(0, 1))
+    bench = Bench(observe=(0, 1))
     same = [feature("image")]
     arrivals = [new(name, 0.0, images=same, table="") for name in "ab"]
     bench.step(scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT)), "ab", torch.cat([stream(), stream()]))

@@ -110,13 +110,14 @@ def test_new_tables_are_put_in_force_together(front_end, folders):
 
 def test_a_table_that_a_running_request_uses_is_kept(front_end, folders):
     found = front_end()
-    found.outputs.records["a"] = Plain(sha256=WORLD.fingerprint)
+    running = found.outputs.processor.request_states
+    running["a"] = Plain(_reweigh_record=Plain(sha256=WORLD.fingerprint))
     for part in (2.0, 3.0, 4.0):
         replace(folders[0], other(part=part))
         found.reload()
         assert WORLD.fingerprint in found.outputs.tables
         assert WORLD.fingerprint in found.engine.asked[-1][1][1]
-    found.outputs.records.clear()
+    running.clear()
     found.reload()
     assert WORLD.fingerprint not in found.outputs.tables
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -28,41 +29,34 @@ SIZES = 1 << 16
 """Images whose size is remembered: vLLM does not send images that its prefix cache covers."""
 
 
+@dataclass(eq=False)
 class Capture:
     """Follows the batches of one worker.
 
     A step in which no request joins, leaves or is decided costs the same for any number of rows.
 
     Attributes:
+        config: The model's configuration.
         readers: The reader of each table, by fingerprint; "" for the one of a calibration.
         batch: The entries of the running step by place; ``None`` for a request without one.
         ends: How many tokens the request at each place has computed after the step; for a calibration.
         version: Counts changes of what ``rows`` returns for the same batch.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        config: Any,
-        store: Store,
-        tap: Any,
-        runner: Any,
-        readers: Mapping[str, Reader],
-    ) -> None:
-        self.settings = settings
-        self.config = config
-        self.store = store
-        self.tap = tap
-        self.runner = runner
-        self.readers = readers
-        self.batch: list[Entry | None] = []
-        self.ends: list[int] = []
-        self.version = 0
-        self.sizes = Memory(SIZES)
-        self._ids: list[str] = []
-        self._own: Any = None
-        self._undecided: set[str] = set()
-        self._news: dict[str, Entry] = {}
+    settings: Settings
+    config: Any
+    store: Store
+    tap: Any
+    runner: Any
+    readers: Mapping[str, Reader]
+    batch: list[Entry | None] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    version: int = 0
+    sizes: Memory = field(default_factory=lambda: Memory(SIZES))
+    _ids: list[str] = field(default_factory=list)
+    _own: Any = None
+    _undecided: set[str] = field(default_factory=set)
+    _news: dict[str, Entry] = field(default_factory=dict)
 
     def step(self, scheduled: Any) -> None:
         """Process one step, after the forward pass and before sampling, even if it computed nothing."""

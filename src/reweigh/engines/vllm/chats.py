@@ -30,11 +30,16 @@ RELOAD = "/v1/reweigh/reload"
 """Below /v1, which vLLM's ``--api-key`` guards."""
 
 Message = dict[str, Any]
+Send = Callable[[Message], Awaitable[None]]
 _reply: contextvars.ContextVar[Reply | None] = contextvars.ContextVar("reply", default=None)
 
 
 class Reply:
-    """One HTTP answer: the requests that it waits for, and their outcome.
+    """One HTTP answer, held back until the outcome of the requests that it waits for is known.
+
+    Args:
+        path: The route that was asked.
+        send: Sends a message to the client.
 
     Attributes:
         arguments: The request's ``vllm_xargs``, which vLLM's beam search drops.
@@ -42,21 +47,22 @@ class Reply:
         refused: Whether a request that was not edited ends in an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str, send: Send) -> None:
         self.arguments: Mapping[str, Any] = {}
         self.told: dict[str, Any] | None = None
         self.refused = False
+        self._path, self._send = path, send
         self._open: set[int] = set()
-        self._begun = False
+        self._held: list[Message] | None = []
+        self._is_replaced = False
 
     @property
     def is_settled(self) -> bool:
         """Whether requests were sent and all of them have an outcome."""
-        return self._begun and not self._open
+        return self.told is not None and not self._open
 
     def expect(self, record: Any) -> None:
         """Wait for the outcome of a request."""
-        self._begun = True
         self._open.add(id(record))
 
     def hear(self, record: Any, told: dict[str, Any], *, refused: bool) -> None:
@@ -65,15 +71,43 @@ class Reply:
         if self.told is None or (self.told["edited"] and not told["edited"]):
             self.told, self.refused = told, refused and not told["edited"]
 
-    @property
-    def header(self) -> bytes | None:
-        """The outcome in a line, as ``reweigh serve`` writes it."""
-        if self.told is None:
-            return None
-        if not self.told["edited"]:
-            return f"unedited; {self.told['reason']}".encode("latin-1", "replace")
-        named = f"; table={self.told['table']}" if "table" in self.told else ""
-        return f"edited; beta={self.told['beta']:g}; layer={self.told['layer']}{named}".encode()
+    async def send(self, message: Message) -> None:
+        """Pass a message on, now or when the outcome is known."""
+        if self._is_replaced:
+            return
+        if self._held is None:
+            await self._send(message)
+            return
+        self._held.append(message)
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if self.is_settled or is_last or len(self._held) > HELD:
+            await self._release()
+
+    async def refuses(self) -> bool:
+        """Tell whether the answer was refused; refuse it now if it is still held back."""
+        if self._held is not None and self.refused:
+            await self._release()
+        return self._is_replaced
+
+    async def _release(self) -> None:
+        held, self._held = self._held or [], None
+        if self.told is not None:
+            if self.refused:
+                self._is_replaced = True
+                held = refused_answer(self._path, self.told["reason"])
+            if held[0]["type"] == "http.response.start":
+                own = (HEADER, header(self.told))
+                held[0] = {**held[0], "headers": [*held[0].get("headers", []), own]}
+        for message in held:
+            await self._send(message)
+
+
+def header(told: Mapping[str, Any]) -> bytes:
+    """Return an outcome in a line, as ``reweigh serve`` writes it."""
+    if not told["edited"]:
+        return f"unedited; {told['reason']}".encode("latin-1", "replace")
+    named = f"; table={told['table']}" if "table" in told else ""
+    return f"edited; beta={told['beta']:g}; layer={told['layer']}{named}".encode()
 
 
 def current() -> Reply | None:
@@ -118,7 +152,7 @@ async def reload(request: Any) -> Any:
     except (ReweighError, OSError) as error:
         unsupported = isinstance(error, UnsupportedError)
         status = HTTPStatus.NOT_IMPLEMENTED if unsupported else HTTPStatus.CONFLICT
-        message = f"the tables in force stay as they are: {error}"
+        message = f"the current tables stay as they are: {error}"
         return JSONResponse(_error(message, type(error).__name__, status), status)
 
 
@@ -147,58 +181,20 @@ class Outcomes:
     def __init__(self, app: Any) -> None:
         self.app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Callable[[Message], Awaitable[None]]) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Answer(Reply(), scope["path"], send)
-        token = _reply.set(answer.reply)
+        reply = Reply(scope["path"], send)
+        token = _reply.set(reply)
         try:
-            await self.app(scope, receive, answer.send)
-        except Exception:  # some routes stumble over an error in a stream that they have begun
-            if not await answer.refuses():
+            await self.app(scope, receive, reply.send)
+        except Exception:  # some routes fail on an error in a stream that they have begun
+            if not await reply.refuses():
                 raise
         finally:
             _reply.reset(token)
-
-
-class _Answer:
-    """One answer on its way out."""
-
-    def __init__(self, reply: Reply, path: str, send: Callable[[Message], Awaitable[None]]) -> None:
-        self.reply, self.path, self._send = reply, path, send
-        self._held: list[Message] | None = []
-        self._is_replaced = False
-
-    async def send(self, message: Message) -> None:
-        """Pass a message on, now or when the outcome is known."""
-        if self._is_replaced:
-            return
-        if self._held is None:
-            await self._send(message)
-            return
-        self._held.append(message)
-        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if self.reply.is_settled or is_last or len(self._held) > HELD:
-            await self._release()
-
-    async def refuses(self) -> bool:
-        """Tell whether the answer was refused; refuse it now if it is still held back."""
-        if self._held is not None and self.reply.refused:
-            await self._release()
-        return self._is_replaced
-
-    async def _release(self) -> None:
-        held, self._held = self._held or [], None
-        if self.reply.refused and self.reply.told is not None:
-            self._is_replaced = True
-            held = refused_answer(self.path, self.reply.told["reason"])
-        header = self.reply.header
-        if header is not None and held[0]["type"] == "http.response.start":
-            held[0] = {**held[0], "headers": [*held[0].get("headers", []), (HEADER, header)]}
-        for message in held:
-            await self._send(message)
 
 
 def refused_answer(path: str, reason: str) -> list[Message]:

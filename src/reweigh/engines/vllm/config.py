@@ -7,8 +7,8 @@ without a mark was not prepared, and is reported as not edited.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -27,9 +27,6 @@ SHOWN = "reweigh.shown"
 """Extra argument that the front end sets on a request that asks for the evidence of its tokens."""
 DEFAULT = "default"
 """The name of the table for requests that name none."""
-
-PREFIX_MODES = ("exact", "recall")
-UNEDITED = ("report", "refuse")
 
 ALIKE = 0.8
 """Similarity from which one name is taken for a misspelling of another."""
@@ -58,25 +55,14 @@ class Source:
     beta: float | None = None
     sha256: str | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.table, str):
-            raise _wrong("table", self.table, "a folder or a Hub repository")
-        if self.layer is not None and not _is_whole(self.layer):
-            raise _wrong("layer", self.layer, "a whole number")
-        if self.beta is not None:
-            check_beta(self.beta)
-        if not isinstance(self.sha256, str | None):
-            raise _wrong("sha256", self.sha256, "the fingerprint of a table")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """The ``reweigh`` section.
 
     Attributes:
-        table: The table of requests that name none; ``None`` only for a calibration.
-        layer: See ``Source``, like ``beta`` and ``sha256``.
-        tables: Further tables, by the name that requests give.
+        sources: Every table by name, as the section gives it: its own ``table``, and further ``tables``. None only for a
+            calibration.
         enabled: Whether to edit requests that do not set ``reweigh``.
         prefix_cache: "exact" computes the whole prompt of an edited request; "recall" reads vLLM's prefix cache and
             takes the evidence of such prompts from memory.
@@ -88,11 +74,7 @@ class Settings:
             and vLLM's compile cache, which hashes this section, tells them apart.
     """
 
-    table: str | None = None
-    layer: int | None = None
-    beta: float | None = None
-    sha256: str | None = None
-    tables: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, Source]
     enabled: bool = True
     prefix_cache: str = "exact"
     unedited: str = "report"
@@ -100,37 +82,6 @@ class Settings:
     force: bool = False
     observe: tuple[int, ...] = ()
     resolved: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, known in (("prefix_cache", PREFIX_MODES), ("unedited", UNEDITED)):
-            if getattr(self, name) not in known:
-                raise _wrong(name, getattr(self, name), " or ".join(f'"{one}"' for one in known))
-        for name in ("enabled", "force"):
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, getattr(self, name), "true or false")
-        if not _is_whole(self.memory_mb) or self.memory_mb < 0:
-            raise _wrong("memory_mb", self.memory_mb, "a whole number of megabytes, 0 or more")
-        if not all(_is_whole(layer) for layer in self.observe):
-            raise _wrong("observe", list(self.observe), "a list of layers")
-        if (self.table is not None or self.tables) and self.observe:
-            raise InputError(
-                "the section names a table and layers to observe",
-                hint="give a table to edit with, or observe to calibrate, not both",
-            )
-        if self.table is None and not self.observe:
-            raise InputError(
-                'the "reweigh" section of additional_config names no table',
-                hint='{"reweigh": {"table": "FOLDER"}}; make one with `reweigh calibrate`',
-            )
-        _ = self.sources  # refuses a wrong default
-
-    @property
-    def sources(self) -> dict[str, Source]:
-        """Every table by name, as the section gives it."""
-        if self.table is None:
-            return {}
-        default = Source(table=self.table, layer=self.layer, beta=self.beta, sha256=self.sha256)
-        return {DEFAULT: default, **self.tables}
 
     @property
     def pinned(self) -> dict[str, Source]:
@@ -146,6 +97,42 @@ class Settings:
         return self.prefix_cache == "recall" and not self.observe
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+Check = tuple[Callable[[Any], bool], str]
+"""Whether a value may be given, and what it must be in words."""
+OF_SOURCE: Mapping[str, Check] = {
+    "table": (lambda value: isinstance(value, str), "a folder or a Hub repository"),
+    "layer": (lambda value: value is None or _is_whole(value), "a whole number"),
+    "beta": (lambda value: value is None or check_beta(value) == value, "a number"),
+    "sha256": (lambda value: isinstance(value, str | None), "the fingerprint of a table"),
+}
+OF_ENGINE: Mapping[str, Check] = {
+    "tables": (lambda value: isinstance(value, Mapping), 'a mapping: {"NAME": "FOLDER"}'),
+    "enabled": (lambda value: isinstance(value, bool), "true or false"),
+    "prefix_cache": (lambda value: value in ("exact", "recall"), '"exact" or "recall"'),
+    "unedited": (lambda value: value in ("report", "refuse"), '"report" or "refuse"'),
+    "memory_mb": (lambda value: _is_whole(value) and value >= 0, "a whole number of megabytes, 0 or more"),
+    "force": (lambda value: isinstance(value, bool), "true or false"),
+    "observe": (
+        lambda value: isinstance(value, list | tuple) and all(map(_is_whole, value)),
+        "a list of layers",
+    ),
+    "resolved": (lambda value: isinstance(value, Mapping), "left to vLLM's front end"),
+}
+
+
+def _checked(what: str, given: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
+    require_known(what, given, checks)
+    for name, value in given.items():
+        fits, wanted = checks[name]
+        if not fits(value):
+            raise _wrong(name, value, wanted)
+    return dict(given)
+
+
 def settings_in(additional_config: Any) -> Settings | None:
     """Parse the settings in an ``additional_config``; ``None`` if it has no reweigh section."""
     if not isinstance(additional_config, Mapping) or KEY not in additional_config:
@@ -156,40 +143,40 @@ def settings_in(additional_config: Any) -> Settings | None:
             f'additional_config["{KEY}"] is {section!r}; it must be a mapping',
             hint='{"reweigh": {"table": "FOLDER"}}',
         )
-    require_known("setting of reweigh", section, [one.name for one in fields(Settings)])
-    values = dict(section)
-    if "observe" in values:
-        if not isinstance(values["observe"], list | tuple):
-            raise _wrong("observe", values["observe"], "a list of layers")
-        values["observe"] = tuple(values["observe"])
-    if "tables" in values:
-        values["tables"] = _named_sources(values["tables"])
-    return Settings(**values)
+    values = _checked("setting of reweigh", section, {**OF_SOURCE, **OF_ENGINE})
+    sources = {name: _named_source(name, given) for name, given in values.pop("tables", {}).items()}
+    default = {name: values.pop(name) for name in OF_SOURCE if name in values}
+    if default.get("table") is not None:
+        sources = {DEFAULT: Source(**default), **sources}
+    values["observe"] = tuple(values.get("observe", ()))
+    if sources and values["observe"]:
+        raise InputError(
+            "the section names a table and layers to observe",
+            hint="give a table to edit with, or observe to calibrate, not both",
+        )
+    if DEFAULT not in sources and not values["observe"]:
+        raise InputError(
+            'the "reweigh" section of additional_config names no table',
+            hint='{"reweigh": {"table": "FOLDER"}}; make one with `reweigh calibrate`',
+        )
+    return Settings(sources=sources, **values)
 
 
-def _named_sources(given: Any) -> dict[str, Source]:
-    if not isinstance(given, Mapping):
-        raise _wrong("tables", given, 'a mapping: {"NAME": "FOLDER"}')
-    found = {}
-    for name, source in given.items():
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise _wrong("a name in tables", name, "made of letters, digits, '.', '_' and '-'")
-        if name == DEFAULT:
-            raise InputError(f'tables names one "{DEFAULT}"', hint='give that table as "table"')
-        if isinstance(source, str):
-            source = {"table": source}
-        if not isinstance(source, Mapping) or "table" not in source:
-            raise _wrong(
-                f"tables[{name!r}]", source, 'a folder, a Hub repository or {"table": "FOLDER", ...}'
-            )
-        require_known(f"setting of tables[{name!r}]", source, [one.name for one in fields(Source)])
-        found[name] = Source(**source)
-    return found
+def _named_source(name: Any, given: Any) -> Source:
+    """Parse one of the further tables."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise _wrong("a name in tables", name, "made of letters, digits, '.', '_' and '-'")
+    if name == DEFAULT:
+        raise InputError(f'tables names one "{DEFAULT}"', hint='give that table as "table"')
+    source = {"table": given} if isinstance(given, str) else given
+    if not isinstance(source, Mapping) or "table" not in source:
+        raise _wrong(f"tables[{name!r}]", given, 'a folder, a Hub repository or {"table": "FOLDER", ...}')
+    return Source(**_checked(f"setting of tables[{name!r}]", source, OF_SOURCE))
 
 
 def check_misspelt(additional_config: Mapping[str, Any]) -> None:
-    """Refuse a misspelt reweigh section that names a table; warn about other sections with a similar name."""
-    ours = {one.name for one in fields(Settings)}
+    """Refuse a misspelled reweigh section that names a table; warn about other sections with a similar name."""
+    ours = {*OF_SOURCE, *OF_ENGINE}
     for name, section in additional_config.items():
         if not _resembles(name, KEY):
             continue
@@ -251,10 +238,6 @@ def _number(value: Any) -> Any:
     if isinstance(value, str) and NUMBER.fullmatch(value):
         return float(value)
     return value
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _wrong(name: str, value: Any, wanted: str) -> InputError:

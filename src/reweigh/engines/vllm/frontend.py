@@ -86,7 +86,7 @@ class FrontEnd:
     """The front end of one configured engine: prepares its requests and reports their outcomes.
 
     Attributes:
-        tables: The tables in force, by name.
+        tables: The current tables, by name.
         outputs: The running requests that should be edited; ``None`` during a calibration.
     """
 
@@ -118,9 +118,7 @@ class FrontEnd:
             request = original(*args, **kwargs)
             if request.sampling_params is not None:
                 try:
-                    prepare(request, self.settings, self.tables, model.logprobs_mode)
-                    if model.skip_tokenizer_init and SHOWN in (request.sampling_params.extra_args or {}):
-                        raise InputError(f"{EVIDENCE_KEY} was asked for, but this engine has no tokenizer")
+                    prepare(request, self.settings, self.tables, model)
                 except InputError as error:  # as vLLM says it, so that a server answers 400
                     raise VLLMValidationError(str(error)) from error
             return request
@@ -180,7 +178,7 @@ class FrontEnd:
         return asked, sorted(needed)
 
     def _replace(self, opened: dict[str, Opened], answers: Sequence[str | None]) -> dict[str, Any]:
-        """Put the tables in force once every worker has opened them."""
+        """Use the new tables, once every worker has opened them."""
         failed = [answer for answer in answers if answer is not None]
         if failed:
             raise ArtifactError(
@@ -201,7 +199,7 @@ class FrontEnd:
 
 
 def reload_tables(llm: Any) -> dict[str, Any]:
-    """Reload the tables of a running ``LLM``; if one cannot be used, the old ones stay in force.
+    """Reload the tables of a running ``LLM``; if one cannot be used, the old ones stay.
 
     Returns:
         Fingerprint, layer and beta of each table, and whether it changed.
@@ -213,8 +211,11 @@ def reload_tables(llm: Any) -> dict[str, Any]:
     return told
 
 
-def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logprobs_mode: str) -> None:
-    """Mark a request that may hold an image with its beta and table; in exact mode it computes its whole prompt."""
+def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], model: Any) -> None:
+    """Mark a request that may hold an image with its beta and table; in exact mode it computes its whole prompt.
+
+    ``model`` is vLLM's configuration of the model.
+    """
     params = request.sampling_params
     # a single step of vLLM's beam search, which drops the extra arguments
     is_beam = bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
@@ -224,14 +225,14 @@ def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logp
     beta = asked_beta(asked, settings, 0.0 if table is None else table.point.beta)
     if not request.mm_features and request.prompt_embeds is None:
         return
-    if beta > 0 and is_beam and not logprobs_mode.startswith("processed"):
+    if beta > 0 and is_beam and not model.logprobs_mode.startswith("processed"):
         raise InputError(
             "vLLM's beam search ranks by log-probabilities before the edit",
             hint="start vLLM with --logprobs-mode processed_logprobs, or decode greedily or by sampling",
         )
     shown = asks_for_evidence(asked)
     if shown:
-        _check_evidence(params, beta, is_beam=is_beam)
+        _check_evidence(params, beta, model, is_beam=is_beam)
     params.extra_args = {**asked, MARK: beta, **({SHOWN: True} if shown else {})}
     if table is None:  # observed
         params.extra_args[MARK] = 0.0
@@ -246,13 +247,14 @@ def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logp
         params.skip_reading_prefix_cache = True
 
 
-def _check_evidence(params: Any, beta: float, *, is_beam: bool) -> None:
+def _check_evidence(params: Any, beta: float, model: Any, *, is_beam: bool) -> None:
     """Refuse to show the tokens of a request that is not edited or whose text is not one."""
     problems = {
         "is not edited": beta == 0,
         "has several samples": (params.n or 1) > 1,
         "is a beam search": is_beam,
         "is not detokenized": not params.detokenize,
+        "runs in an engine without a tokenizer": model.skip_tokenizer_init,
     }
     found = next((problem for problem, applies in problems.items() if applies), None)
     if found is not None:

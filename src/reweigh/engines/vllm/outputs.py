@@ -60,56 +60,56 @@ class Record:
             told = self.shown.write(told, len(output.outputs[0].token_ids))
         output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
 
-    def through(self, put: Any) -> Any:
-        """Wrap a queue's ``put``: write the outcome into each output, and end a refused request with the reason."""
+    def follow(self, state: Any) -> None:
+        """Write the outcome into each output of a request; end a refused one with the reason, if it has a queue."""
+        original = state.make_request_output
 
-        def put_outcome(output: Any) -> None:
-            if hasattr(output, "kv_transfer_params"):
-                self.write(output)
-                told = self.told or SILENT
-                if any(one.finish_reason == "error" for one in output.outputs) and not told["edited"]:
-                    output = chats.refusal(told["reason"])
-            put(output)
+        def make_request_output(*args: Any, **kwargs: Any) -> Any:
+            output = original(*args, **kwargs)
+            if output is None:
+                return None
+            self.write(output)
+            told = self.told or SILENT
+            failed = any(one.finish_reason == "error" for one in output.outputs)
+            if failed and not told["edited"] and state.queue is not None:
+                return chats.refusal(told["reason"])
+            return output
 
-        return put_outcome
+        state.make_request_output = make_request_output
 
 
 class Outputs:
-    """Follows the outputs of one engine.
+    """Follows the outputs of one engine. The record of a request is kept with vLLM's own state of it.
 
     Attributes:
-        tables: Tables in force and those of running requests, by fingerprint.
-        records: Running requests that should be edited, by vLLM's own id.
-        offline: The same by the user's id, for engines that return outputs instead of putting them into queues.
+        tables: The current tables and those of running requests, by fingerprint.
     """
 
     def __init__(
         self, processor: Any, metrics: Metrics, tables: Mapping[str, ReferenceTable], *, refuses: bool
     ) -> None:
         self.processor, self.metrics, self.tables, self.refuses = processor, metrics, tables, refuses
-        self.records: dict[str, Record] = {}
-        self.offline: dict[str, Record] = {}
         self._add, self._process = processor.add_request, processor.process_outputs
-        self._abort = processor.abort_requests
         processor.add_request, processor.process_outputs = self.add_request, self.process_outputs
-        processor.abort_requests = self.abort_requests
 
     def in_use(self) -> set[str]:
         """Return the fingerprints of running requests' tables."""
-        return {record.sha256 for record in self.records.values()}
+        records = (getattr(state, RECORD, None) for state in self.processor.request_states.values())
+        return {record.sha256 for record in records if record is not None}
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Add a request, and note its outcome if it should be edited."""
         result = self._add(request, *args, **kwargs)
         params, state = request.sampling_params, self.processor.request_states.get(request.request_id)
         asked = {} if params is None else params.extra_args or {}
-        if state is None or not asked.get(MARK):
+        if state is None or not asked.get(MARK) or hasattr(state, RECORD):
             return result
         shared = vars(state.parent_req) if state.parent_req is not None else {}
         name = str(asked.get(TABLE_KEY, DEFAULT))
         new = Record(table=name, sha256=asked[READ_FOR], refuses=self.refuses)
         record = shared.setdefault(RECORD, new)
-        self.records[request.request_id] = record
+        setattr(state, RECORD, record)
+        record.follow(state)
         table = self.tables.get(record.sha256)
         if asked.get(SHOWN) and table is not None:  # without one, the worker will say that it was replaced
             is_delta = params.output_kind.name == "DELTA"
@@ -117,47 +117,20 @@ class Outputs:
         if record.reply is None and (reply := chats.current()) is not None:
             record.reply = reply
             reply.expect(record)
-        if state.queue is None:
-            self.offline[state.external_req_id] = record
-        elif not hasattr(state.queue, RECORD):
-            setattr(state.queue, RECORD, record)
-            state.queue.put = record.through(state.queue.put)
         return result
 
     def process_outputs(self, engine_core_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read the news of a step, which comes first, and write outcomes into what it returns."""
-        if not self.records:
-            return self._process(engine_core_outputs, *args, **kwargs)
-        ended = []
+        """Read the news of a step, which comes first."""
         for output, told, steps, winners in _news(engine_core_outputs):
-            record = self.records.get(output.request_id)
-            if record is not None:
-                self.metrics.count(told, steps, first=record.told is None)
-                if record.shown is not None:
-                    record.shown.hear(told, output.new_token_ids, winners)
-                state = self.processor.request_states.get(output.request_id)
-                record.hear(told, of_several=state is not None and state.parent_req is not None)
-            if output.finished:
-                ended.append(output.request_id)
-        done = self._process(engine_core_outputs, *args, **kwargs)
-        for output in done.request_outputs:
-            record = self.offline.get(output.request_id)
-            if record is not None:
-                record.write(output)
-                if output.finished:
-                    del self.offline[output.request_id]
-        for name in (*ended, *done.reqs_to_abort):
-            self.records.pop(name, None)
-        return done
-
-    def abort_requests(self, *args: Any, **kwargs: Any) -> Any:
-        """Drop requests that were aborted."""
-        result = self._abort(*args, **kwargs)
-        states = self.processor.request_states
-        self.records = {name: record for name, record in self.records.items() if name in states}
-        external = self.processor.external_req_ids
-        self.offline = {name: record for name, record in self.offline.items() if name in external}
-        return result
+            state = self.processor.request_states.get(output.request_id)
+            record: Record | None = getattr(state, RECORD, None)
+            if state is None or record is None:
+                continue
+            self.metrics.count(told, steps, first=record.told is None)
+            if record.shown is not None:
+                record.shown.hear(told, output.new_token_ids, winners)
+            record.hear(told, of_several=state.parent_req is not None)
+        return self._process(engine_core_outputs, *args, **kwargs)
 
 
 def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], list[float], list[Any]]]:

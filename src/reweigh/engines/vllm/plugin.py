@@ -1,6 +1,6 @@
 """The entry point: look at each engine's configuration, in the process that makes it.
 
-Without a ``reweigh`` section, nothing else of vLLM is imported or changed, whatever its version. With one, ``frontend``
+Without a ``reweigh`` section, nothing else of vLLM is imported or changed, in any version. With one, ``frontend``
 makes the configuration name reweigh's worker and scheduler, so other processes need no plugin.
 """
 
@@ -54,7 +54,7 @@ def after(owner: Any, name: str, then: Callable[[Any, Any], Any]) -> None:
 
 
 def look(config: Any) -> None:
-    """Tie reweigh to an engine whose configuration asks for it."""
+    """Set reweigh up in an engine whose configuration asks for it."""
     sections = getattr(config, "additional_config", None)
     if not isinstance(sections, Mapping) or not sections:
         return
@@ -70,7 +70,7 @@ def look(config: Any) -> None:
 
 
 def version() -> str:
-    """Return the version of vLLM, under whatever name it was published."""
+    """Return the version of vLLM, also of a build that was published under another name."""
     import vllm
 
     return str(getattr(vllm, "__version__", "unknown"))

@@ -163,7 +163,7 @@ class Late:
 
 
 def _to_host(values: Tensor) -> Tensor:
-    """Start a copy to the host; it is complete once the device has come so far."""
+    """Start a copy to the host; it is complete once the device has caught up."""
     if values.is_cpu:
         return values
     return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)

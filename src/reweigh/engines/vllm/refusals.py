@@ -101,7 +101,7 @@ def _problems(config: Any) -> Iterator[tuple[str, str]]:
         yield "dummy weights belong to no table", "load the checkpoint's weights"
     if _quantises(model):
         yield (
-            "vLLM quantises the weights as it loads them, and a table belongs to weights as they are stored",
+            "vLLM quantizes the weights as it loads them, and a table belongs to weights as they are stored",
             "store the quantized checkpoint and calibrate it, or start without quantization",
         )
     if getattr(config, "weight_transfer_config", None) is not None:
@@ -120,7 +120,7 @@ def _bypasses_the_worker(parallel: Any) -> bool:
 
 
 def _quantises(model: Any) -> bool:
-    """Tell whether weights are quantised while they are loaded."""
+    """Tell whether weights are quantized while they are loaded."""
     parts = (model.hf_config, getattr(model.hf_config, "text_config", None))  # where vLLM looks
     names = ("quantization_config", "compression_config")
     is_stored = any(getattr(part, name, None) is not None for part in parts for name in names)

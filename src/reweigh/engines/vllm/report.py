@@ -48,53 +48,45 @@ def outcome(entry: Entry) -> dict[str, Any]:
     return told
 
 
-def attach(output: Any, message: dict[str, Any] | None, late: Sequence[Late], unsound: deque[Any]) -> Any:
-    """Put the worker's message on the output of a step, with values that arrive with the sampled tokens.
+def attach(
+    output: Any, news: Mapping[str, Entry], seconds: float, late: Sequence[Late], unsound: deque[Any]
+) -> Any:
+    """Put the worker's message on the output of a step: outcomes that are known, and the time its edits took.
 
     An asynchronous output is completed when it is waited for; until then ``late`` may not be read. Requests whose logits
     formed no distribution are left in ``unsound``.
     """
-    if output is None or (message is None and not late):
+    if output is None or not (news or seconds or late):
         return output
-    if not hasattr(output, "get_output"):
-        setattr(output, CARRIED, _completed(message, late, unsound))
-        return output
-    wait = output.get_output
+    told = {name: outcome(entry) for name, entry in news.items()}
+    message = {"requests": told, "step_ms": round(1000 * seconds, 4), "winners": {}}
 
-    def get_output() -> Any:
-        result = wait()
-        setattr(result, CARRIED, _completed(message, late, unsound))
+    def completed(result: Any) -> Any:
+        _complete(message, late, unsound)
+        setattr(result, CARRIED, message)
         return result
 
-    output.get_output = get_output
+    if not hasattr(output, "get_output"):
+        return completed(output)
+    wait = output.get_output
+    output.get_output = lambda: completed(wait())
     return output
 
 
-def _completed(message: dict[str, Any] | None, late: Sequence[Late], unsound: deque[Any]) -> dict[str, Any]:
-    """Complete the message with values that have arrived."""
-    whole = {"requests": {}, "step_ms": 0.0, **(message or {})}
+def _complete(message: dict[str, Any], late: Sequence[Late], unsound: deque[Any]) -> None:
+    """Add values that have arrived."""
     for one in late:
         if one.sound is not None and not all(flags := one.sound.tolist()):
             for entry in {entry for entry, flag in zip(one.entries, flags, strict=True) if not flag}:
                 unsound.append(entry)
-                whole["requests"][entry.name] = {"edited": False, "reason": UNSOUND}
+                message["requests"][entry.name] = {"edited": False, "reason": UNSOUND}
         if one.winners is not None:
-            winners = whole.setdefault("winners", {})
             for entry, pair in zip(one.entries, one.winners.tolist(), strict=True):
-                winners.setdefault(entry.name, []).append(pair)
-    return whole
-
-
-def message_of(news: Mapping[str, Entry], step_seconds: float) -> dict[str, Any] | None:
-    """Return a worker's message after a step, or ``None`` if there is no news."""
-    if not news and not step_seconds:
-        return None
-    told = {name: outcome(entry) for name, entry in news.items()}
-    return {"requests": told, "step_ms": round(1000 * step_seconds, 4)}
+                message["winners"].setdefault(entry.name, []).append(pair)
 
 
 class Reporting:
-    """Mixin for vLLM's schedulers that reports outcomes; it precedes vLLM's own class among the bases.
+    """Mixin for vLLM's schedulers that reports outcomes; list it before vLLM's own class.
 
     A step in which no request begins, ends or has news costs the same for any number of rows.
 
@@ -140,7 +132,7 @@ class Reporting:
             self.untold.discard(name)
         self.untold.update(new.req_id for new in scheduled.scheduled_new_reqs if new.req_id in self.known)
         message = getattr(model_output, CARRIED, None)
-        self.winners = {} if message is None else message.get("winners", {})
+        self.winners = {} if message is None else message["winners"]
         if message is not None:
             # a request may have ended before the worker learned that its logits formed no distribution
             news = {name: told for name, told in message["requests"].items() if name in self.requests}

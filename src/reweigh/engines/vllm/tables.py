@@ -48,7 +48,7 @@ def open_table(source: Source, config: Any) -> Opened:
         raise MismatchError(
             f"{source.table} holds a table with the fingerprint {found[:12]}, but "
             f"{str(source.sha256)[:12]} was asked for",
-            hint="it was replaced in the meantime, or sha256 names another table; try again",
+            hint="it was just replaced, or sha256 names another table; try again",
         )
     return Opened(table, found, point_in_use(config.model_type, blocks_of(config), table, source.beta))
 

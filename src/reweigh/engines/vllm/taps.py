@@ -3,7 +3,7 @@
 ``AuxTap`` asks the decoder to hand out states as further outputs of its graph, which is how vLLM feeds its own drafters:
 it survives compilation and CUDA graphs. ``HookTap`` copies them from a hook into a buffer, for decoders that cannot.
 The lens is the final norm and ``compute_logits``, which gathers the vocabulary over tensor-parallel ranks, drops padded
-rows and runs a quantised head; scale and soft cap inside it are monotone and change no rank.
+rows and runs a quantized head; scale and soft cap inside it are monotone and change no rank.
 """
 
 from __future__ import annotations

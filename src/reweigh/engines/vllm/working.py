@@ -12,7 +12,7 @@ from reweigh.engines.vllm.config import Settings, Source, settings_in
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.refusals import check_engine
-from reweigh.engines.vllm.report import attach, message_of
+from reweigh.engines.vllm.report import attach
 from reweigh.engines.vllm.store import Store
 from reweigh.engines.vllm.tables import dtype_of, open_table
 from reweigh.engines.vllm.taps import check_tap, decoder_of, tap_for, vllm_lens
@@ -26,7 +26,7 @@ NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset
 
 
 class Reweighing:
-    """Mixin for vLLM's workers that reads and edits; it precedes vLLM's own class among the bases."""
+    """Mixin for vLLM's workers that reads and edits; list it before vLLM's own class."""
 
     vllm_config: Any
     model_runner: Any
@@ -62,8 +62,7 @@ class Reweighing:
         capture, processor = self.reweigh.capture, self.reweigh.processor
         processor.seconds = 0.0
         output = super().sample_tokens(grammar)  # type: ignore[misc]
-        message = message_of(capture.news(), processor.seconds)
-        return attach(output, message, processor.late(), processor.unsound)
+        return attach(output, capture.news(), processor.seconds, processor.late(), processor.unsound)
 
     def reweigh_take(self) -> dict[str, Any]:
         """Take the observations so far, for a calibration."""

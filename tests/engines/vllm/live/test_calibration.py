@@ -27,11 +27,11 @@ PATIENCE = 600
 
 
 def calibrate(world, images, out, **settings):
-    from reweigh.calibration.vllm import open_vllm_job
+    from reweigh.calibration.vllm import VllmJob
 
     given = CalibrationSettings(**settings, rule="count-1")
     with stopped():
-        job = open_vllm_job(str(world.checkpoint), given, engine=OPTIONS)
+        job = VllmJob(str(world.checkpoint), given, name=str(world.checkpoint), engine=OPTIONS)
         try:
             return run_job(job, images, given, out=out)
         finally:
@@ -51,7 +51,7 @@ def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     # A rank moves by one where two of 864 logits differ in the last bit, which the two programs round differently.
     assert (mine.values != theirs.values).mean() < 0.01
     assert np.abs(mine.values - theirs.values).max() < 1e-5
-    table = ReferenceTable.load(tmp_path / "out", layer=theirs.layers[-1])
+    table = ReferenceTable.from_pretrained(tmp_path / "out", layer=theirs.layers[-1])
     own = table.made_with["identity"]
     recorded = kept.made_with["identity"]
     assert own["weights"].keys() == recorded["weights"].keys()

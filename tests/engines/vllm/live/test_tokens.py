@@ -84,7 +84,7 @@ def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
 
 def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
     """The strengths are those of the edit: what was replaced had won by less than beta times its own."""
-    world, table = plain_engine.reference, ReferenceTable.load(plain_engine.reference.table)
+    world, table = plain_engine.reference, ReferenceTable.from_pretrained(plain_engine.reference.table)
     count = world.tokens
     case = next(
         number for number, one in enumerate(world.cases) if one["plain"][:count] != one["edited"][:count]
@@ -131,8 +131,7 @@ def test_samples_of_one_request_are_each_edited(plain_engine):
     assert told(answer)["edited"]
     assert not plain_engine.llm.llm_engine.output_processor.request_states
     follower = plain_engine.llm.llm_engine.output_processor.process_outputs.__self__
-    assert not follower.records
-    assert not follower.offline
+    assert not follower.in_use()
 
 
 def test_penalties_act_on_edited_logits(plain_engine):
@@ -229,7 +228,7 @@ def test_the_tap_of_gemma_3_on_a_decoder_that_has_both(world, monkeypatch, eager
 def moved_point(calibration, folder, layer):
     """A calibration of two layers whose tuned layer is ``layer``."""
     shutil.copytree(calibration, folder, dirs_exist_ok=True)
-    tables = {str(one): ReferenceTable.load(folder, layer=one).fingerprint for one in (1, 2)}
+    tables = {str(one): ReferenceTable.from_pretrained(folder, layer=one).fingerprint for one in (1, 2)}
     chosen_on = {"records": 1, "benchmark": "chair", "table_sha256": tables}
     page = {"layer": layer, "beta": 4.0, "chosen_on": chosen_on, "grid": [{"layer": layer, "beta": 4.0}]}
     write_sealed(folder / POINT, page)
