@@ -83,3 +83,18 @@ def test_options_out_of_range(loaded):
         reweigh.decoder("pai", model, processor, start_layer=9)
     with pytest.raises(InputError, match="layer 4"):
         reweigh.decoder("sid", model, processor, layer=4)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("pai", {"alpha": 2.0, "gamma": 1.0}), ("only", {}), ("memvr", {"gamma": 0.0, "ratio": 0.5})],
+)
+def test_a_pre_allocated_cache_gives_the_same_answer(method, options, loaded, batch):
+    """Its mask has four dimensions and keys behind the sequence; the first row is padded."""
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    with reweigh.decoder(method, model, processor, **options):
+        growing = run(model, inputs)
+        fixed = run(model, inputs, cache_implementation="static")
+    for ours, theirs in zip(fixed.logits, growing.logits, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)

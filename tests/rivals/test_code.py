@@ -18,8 +18,8 @@ PLAIN = {"do_sample": False, "max_new_tokens": 4, "return_dict_in_generate": Tru
 
 def spied(attached):
     """Note what the branch is given."""
-    make, kept = attached.decoder.branch.make, []
-    attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+    make, kept = attached.decoder.branch_inputs, []
+    attached.decoder.branch_inputs = lambda forward: kept.append(make(forward)) or dict(kept[-1])
     return kept
 
 
@@ -69,8 +69,8 @@ def test_the_description_stands_where_the_image_stood(family, loaded, batch):
 def test_its_own_description_is_what_the_base_model_says(family, loaded, batch):
     model, processor = loaded(family)
     attached = reweigh.decoder("code", model, processor, description_tokens=6)
-    write, written = attached.decoder.describer.write, []
-    attached.decoder.describer.write = lambda inputs: written.extend(write(inputs)) or list(written)
+    write, written = attached.decoder.write, []
+    attached.decoder.write = lambda inputs: written.extend(write(inputs)) or list(written)
     with attached:
         model.generate(**batch(family), **PLAIN)
     asked = build_inputs(model, processor, [picture(1, (70, 50)), picture(2)], [QUESTION] * 2)
@@ -81,9 +81,9 @@ def test_its_own_description_is_what_the_base_model_says(family, loaded, batch):
 def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
     model, processor = loaded("llava")
     attached = reweigh.decoder("code", model, processor, description_tokens=3)
-    describer, written = attached.decoder.describer, []
-    write = describer.write
-    describer.write = lambda inputs: written.append(len(inputs["input_ids"])) or write(inputs)
+    decoder, written = attached.decoder, []
+    write = decoder.write
+    decoder.write = lambda inputs: written.append(len(inputs["input_ids"])) or write(inputs)
     with attached:
         both = model.generate(**batch("llava"), **PLAIN, eos_token_id=None)
         alone = model.generate(**batch("llava", rows=(1,)), **PLAIN, eos_token_id=None)

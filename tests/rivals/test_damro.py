@@ -162,8 +162,8 @@ def test_two_images_in_one_prompt(loaded):
     text = "USER: <image>\nand <image>\nwhat? ASSISTANT:"
     inputs = processor(text=text, images=pictures, return_tensors="pt")
     attached = reweigh.decoder("damro", model, processor, keep=2)
-    kept, make = [], attached.decoder.branch.make
-    attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+    kept, make = [], attached.decoder.branch_inputs
+    attached.decoder.branch_inputs = lambda forward: kept.append(make(forward)) or dict(kept[-1])
     with attached:
         model.generate(**inputs, **PLAIN)
     assert int((kept[0]["input_ids"] == model.config.image_token_id).sum()) == 4

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
+from random_vectors import random_vectors
 from transformers import DynamicCache
 
 import reweigh
 import twin
-from checkpoints import FAMILIES, VOCABULARY, load, picture
+from checkpoints import BLOCKS, FAMILIES, VOCABULARY, load, picture
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals import DECODERS, Decoder
-from reweigh.rivals.tools.branch import BranchState
+from reweigh.rivals.tools.branch import Branch
 
 pytestmark = pytest.mark.numerics
 
@@ -36,10 +39,15 @@ OPTIONS = {
     "damro": {"keep": 3},
     "vista": {},
     "only": {},
+    "asd": {"lam": 0.3},
+    "vti": {"lam": 4.0},
+    "nullu": {"rank": 3},
+    "memvr": {"ratio": 0.5, "gamma": 0.0},
+    "projectaway": {"erase": ["image", "detail"], "weight": 4.0},
     "opera": {"num_beams": 2, "num_attn_candidates": 3},
 }
 PLAIN = tuple(family for family in FAMILIES if family != "gemma3")  # it norms what its MLPs give
-SERVED = {"damro": ("llava", "llava_next", "instructblip"), "vista": PLAIN, "only": PLAIN}
+SERVED = {"damro": ("llava", "llava_next", "instructblip"), "vista": PLAIN, "only": PLAIN, "vti": PLAIN}
 REGIMES = [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 3, "do_sample": False}]
 NULL = {
     "greedy": {},
@@ -52,12 +60,26 @@ NULL = {
     "sid": {"alpha": 0.0, "beta": 0.0},
     "damro": {"alpha": 0.0, "beta": 0.0},
     "vista": {"lam": 0.0, "alpha": 0.0},
+    "asd": {"lam": 0.0, "alpha": 3.0},
+    "vti": {"lam": 0.0},
+    "nullu": {"rank": 0},
+    "memvr": {"ratio": 0.0},
+    "projectaway": {"erase": ["image"], "weight": 0.0},
 }
 
 
 def pairs(methods):
     """Each method with each family that it serves."""
     return [(method, family) for method in methods for family in SERVED.get(method, FAMILIES)]
+
+
+def attach(method, model, processor, options=None):
+    """The decoder with the options of these tests, and random vectors where it needs some."""
+    options = OPTIONS[method] if options is None else options
+    if method in ("asd", "vti", "nullu"):
+        width = model.get_output_embeddings().weight.shape[1]
+        options = {**options, "vectors": random_vectors(BLOCKS, width), "force": True}
+    return reweigh.decoder(method, model, processor, **options)
 
 
 def run(model, inputs, **options):
@@ -73,7 +95,7 @@ def test_every_regime_runs_and_leaves_the_model_as_it_was(method, family, loaded
     inputs = batch(family)
     before = run(model, inputs, do_sample=False)
     for regime in REGIMES:
-        with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+        with attach(method, model, processor):
             output = run(model, inputs, **regime)
         assert output.sequences.shape[0] == 2
         assert output.sequences.shape[1] > inputs["input_ids"].shape[1]
@@ -91,7 +113,7 @@ def test_null_settings_are_the_base_model_bit_for_bit(method, regime, family, lo
     model, processor = loaded(family)
     inputs = batch(family)
     base = run(model, inputs, **regime)
-    with reweigh.decoder(method, model, processor, **NULL[method]):
+    with attach(method, model, processor, NULL[method]):
         ours = run(model, inputs, **regime)
     assert torch.equal(base.sequences, ours.sequences)
     assert all(torch.equal(a, b) for a, b in zip(base.logits, ours.logits, strict=True))
@@ -99,13 +121,13 @@ def test_null_settings_are_the_base_model_bit_for_bit(method, regime, family, lo
 
 @pytest.mark.parametrize(
     ("method", "family"),
-    pairs(["vcd", "pai", "m3id", "icd", "sid", "dola", "deco", "revisit", "code", "damro"]),
+    pairs(name for name in OPTIONS if name not in ("greedy", "beam", "nucleus", "cut", "push", "opera")),
 )
 def test_a_row_is_decoded_alike_in_any_batch(method, family, loaded, batch):
     model, processor = loaded(family)
     # the Q-Former of InstructBLIP reads its padding: only prompts of one length are alike in any batch
     rows = (0, 2) if family == "instructblip" else (0, 1)
-    with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+    with attach(method, model, processor):
         both = run(model, batch(family, rows=rows), do_sample=False, eos_token_id=None)
         alone = [run(model, batch(family, rows=(row,)), do_sample=False, eos_token_id=None) for row in rows]
     for row in (0, 1):
@@ -116,13 +138,29 @@ def test_a_row_is_decoded_alike_in_any_batch(method, family, loaded, batch):
         )
 
 
-@pytest.mark.parametrize("method", ["vcd", "pai", "m3id", "icd", "revisit", "code", "damro"])
+BY_IMAGE = [
+    "vcd",
+    "pai",
+    "m3id",
+    "icd",
+    "revisit",
+    "code",
+    "damro",
+    "asd",
+    "vti",
+    "nullu",
+    "memvr",
+    "projectaway",
+]
+
+
+@pytest.mark.parametrize("method", BY_IMAGE)
 def test_a_row_without_image_is_the_base_models(method, loaded):
     model, processor = loaded("llava")
     inputs = build_inputs(model, processor, [picture(1), None], ["What is it?", "Tell me a story."])
     base = run(model, inputs, do_sample=False)
     options = {**OPTIONS[method], **({"alpha": 0.0} if method == "pai" else {})}
-    with reweigh.decoder(method, model, processor, **options):
+    with attach(method, model, processor, options):
         ours = run(model, inputs, do_sample=False)
     assert torch.equal(base.sequences[1], ours.sequences[1])
     for a, b in zip(base.logits, ours.logits, strict=True):
@@ -247,7 +285,7 @@ def test_the_plain_baselines_set_their_regime(loaded, batch):
 
 
 COLUMN_BY_COLUMN = ["vcd", "m3id", "icd", "sid", "pai", "dola", "deco", "revisit", "cut", "code"]
-COLUMN_BY_COLUMN += ["damro", "vista", "only"]
+COLUMN_BY_COLUMN += ["damro", "vista", "only", "asd", "vti", "nullu", "projectaway"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +299,7 @@ COLUMN_BY_COLUMN += ["damro", "vista", "only"]
 def test_without_a_cache_an_answer_is_the_same(method, options, loaded, batch):
     """Every pass reads prompt and answer again, each token as its own step read it."""
     model, processor = loaded("llava")
-    with reweigh.decoder(method, model, processor, **options):
+    with attach(method, model, processor, options):
         cached = run(model, batch("llava"), do_sample=False, eos_token_id=None)
         again = run(model, batch("llava"), do_sample=False, eos_token_id=None, use_cache=False)
     assert torch.equal(cached.sequences, again.sequences)
@@ -275,7 +313,7 @@ def test_a_loop_of_ones_own_is_decoded_as_generate_decodes(method, loaded, batch
     """DoLa also has a repetition penalty, which is generate's."""
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
-    with reweigh.decoder(method, model, processor, **OPTIONS[method]), torch.no_grad():
+    with attach(method, model, processor), torch.no_grad():
         wanted = run(model, inputs, do_sample=False, eos_token_id=None)
         cache, tokens, given = DynamicCache(), [], inputs
         for _ in wanted.logits:
@@ -298,16 +336,37 @@ def test_a_drafted_answer_is_decoded_as_an_undrafted_one(method, loaded, batch):
         assistant.model.language_model.norm.weight[::3] += 0.05
     options = {"do_sample": False, "max_new_tokens": 8}
     cropped = []
-    with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+    with attach(method, model, processor):
         alone = model.generate(**inputs, **options)
         with pytest.MonkeyPatch.context() as patch:
-            crop = BranchState.crop
+            crop = Branch.crop
             patch.setattr(
-                BranchState, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
+                Branch, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
             )
             drafted = model.generate(**inputs, **options, assistant_model=assistant)
     assert torch.equal(alone, drafted)
     assert method not in ("vcd", "m3id", "icd") or any(cropped)
+
+
+@pytest.mark.parametrize("method", [*BY_IMAGE, "sid", "vista"])
+def test_a_finished_generation_is_released(method, loaded, batch):
+    model, processor = loaded("llava")
+    alive = []
+    attached = attach(method, model, processor)
+    edit = attached.decoder.edit
+
+    def noted(forward):
+        result = edit(forward)
+        kept = [row.made for row in forward.rows if isinstance(row.made, torch.Tensor)]
+        alive.extend(map(weakref.ref, [forward.cache, *forward.batch.branches.values(), *kept]))
+        return result
+
+    attached.decoder.edit = noted
+    with attached:
+        model.generate(**batch("llava"), max_new_tokens=3, do_sample=False)
+        gc.collect()
+        assert alive
+        assert all(one() is None for one in alive)
 
 
 @pytest.mark.parametrize("method", [name for name in OPTIONS if name not in ("greedy", "beam", "nucleus")])
@@ -318,7 +377,7 @@ def test_half_precision_is_mixed_in_single(method, checkpoint):
         model, processor, [picture(1), picture(2)], ["What is it?", "Tell me more about it."]
     )
     seen = []
-    with reweigh.decoder(method, model, processor, **OPTIONS[method]) as attached:
+    with attach(method, model, processor) as attached:
         edit = attached.decoder.edit
         attached.decoder.edit = lambda forward: seen.append(edit(forward)) or seen[-1]
         returned = {} if method == "opera" else {"num_return_sequences": 2, "do_sample": True, "top_k": 0}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
+from random_vectors import random_vectors
 
 import reweigh
 from reweigh.errors import ArtifactError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals import DECODERS
-from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +36,8 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
             "detect": lambda image, word: [],
             "match": lambda image, texts: [len(text) for text in texts],
         }
-    if method == "asd":
-        vectors = np.random.default_rng(0).normal(size=(5, 192)).astype(np.float32) / 10
-        options = {"vectors": SteeringVectors(list(range(5)), vectors, 1, 1, {}), "force": True}
-    if method in ("vti", "nullu"):
-        draw = np.random.default_rng(0)
-        basis = np.stack([np.linalg.qr(draw.normal(size=(192, 4)))[0].T for _ in range(5)]).astype(np.float32)
-        found = PairDirections(draw.normal(size=(5, 192)).astype(np.float32), basis, 4, {})
-        options = {"vectors": found, "force": True}
+    if method in ("asd", "vti", "nullu"):
+        options = {"vectors": random_vectors(5, 192, size=0.1), "force": True}
     if method == "reweigh":
         from reweigh.world import operating_point, table_path
 

@@ -22,8 +22,8 @@ def test_icd_puts_the_words_before_the_question(loaded, batch):
     for family in FAMILIES:
         model, processor = loaded(family)
         attached = reweigh.decoder("icd", model, processor, disturbance="You know nothing.")
-        make, kept = attached.decoder.branch.make, []
-        attached.decoder.branch.make = lambda forward, make=make, kept=kept: (
+        make, kept = attached.decoder.branch_inputs, []
+        attached.decoder.branch_inputs = lambda forward, make=make, kept=kept: (
             kept.append(make(forward)) or dict(kept[-1])
         )
         with attached:

@@ -70,8 +70,8 @@ def test_a_row_is_noised_alike_in_any_batch(family, loaded, batch):
     def noised(inputs):
         kept = []
         with reweigh.decoder("vcd", model, processor) as attached:
-            make = attached.decoder.branch.make
-            attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+            make = attached.decoder.branch_inputs
+            attached.decoder.branch_inputs = lambda forward: kept.append(make(forward)) or dict(kept[-1])
             model.generate(**inputs, max_new_tokens=1, do_sample=False)
         return kept[0]["pixel_values"]
 
@@ -89,8 +89,8 @@ def test_vcd_step(loaded, batch, answer):
     model, processor = loaded("llava")
     inputs = batch("llava")
     with reweigh.decoder("vcd", model, processor, alpha=0.7, beta=0.2) as attached:
-        make, kept = attached.decoder.branch.make, []
-        attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+        make, kept = attached.decoder.branch_inputs, []
+        attached.decoder.branch_inputs = lambda forward: kept.append(make(forward)) or dict(kept[-1])
         found = run(model, inputs, do_sample=False)
     for step, logits in enumerate(found.logits):
         tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]

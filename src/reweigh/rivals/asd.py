@@ -2,20 +2,18 @@
 
 y = (1 + alpha) a+ - alpha a-, where block l of the two passes sees h + lam v_l and h - lam v_l.
 
-Written from the paper: no official program was found. Both passes are steered at every position, prompt included. The
-vectors v_l come from labelled images (``reweigh compare`` makes them).
+Written from the paper: no official program was found. Both passes are steered after every block and at every position,
+prompt included. The vectors v_l come from labeled images (``reweigh compare`` makes them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.edits import StreamEditor
@@ -32,7 +30,6 @@ class ASD(StreamEditor, Contrast):
         vectors: Steering vectors, or their folder.
         lam: Strength of the steering; 0 is the base model.
         alpha: Weight of the contrast; 0 steers the main pass and needs no branch.
-        layers: Blocks to steer; by default all that the vectors have.
         force: Accept vectors of what seems to be another model.
     """
 
@@ -47,28 +44,18 @@ class ASD(StreamEditor, Contrast):
         vectors: SteeringVectors | str | Path,
         lam: float = 0.1,
         alpha: float = 1.0,
-        layers: Sequence[int] | None = None,
         force: bool = False,
     ) -> None:
         self.lam = in_range("lam", lam, 0)
         super().__init__(anatomy, processor, alpha=alpha if lam else 0.0, beta=0.0)
         self.vectors = SteeringVectors.of(vectors, anatomy, processor, force=force)
-        wanted = self.vectors.layers if layers is None else layers
-        self.steered = sorted({anatomy.check_layer(layer) for layer in wanted})
-        if missing := sorted(set(self.steered) - set(self.vectors.layers)):
-            raise InputError(
-                f"there is no steering vector of block {missing[0]}", hint=f"there are {self.vectors.layers}"
-            )
-        if not self.steered:
-            raise InputError("layers is empty: no block is steered", hint="leave layers out for all of them")
-        own = self.vectors.layers.index
-        self._vectors = {layer: torch.from_numpy(self.vectors.vectors[own(layer)]) for layer in self.steered}
-        self.state_layers = self.steered if lam else ()
+        self._vectors = torch.from_numpy(self.vectors.vectors)
+        self.state_layers = range(len(anatomy.blocks)) if lam else ()
 
     def record(self) -> dict[str, Any]:
         """Record what the paper leaves open, and which vectors were used."""
         shown = {"lam": self.lam, "alpha": self.alpha, "positions": "all"}
-        shown |= {"layers": list(self.steered), "vectors_sha256": self.vectors.fingerprint}
+        shown |= {"layers": list(range(len(self.anatomy.blocks))), "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
     def before(self, forward: Pass) -> None:

@@ -5,7 +5,7 @@ y = (2 - D) a - (1 - D) r on the tokens with p >= D max p, where D is the bounde
 D = ½ sum_v (p + q) log2(1 + |p - q|^power) lies in [0, 1]; p and q are the distributions of a and r. The model writes one
 description of each picture, in a generation of its own.
 
-The branch is a text-only prompt. As in the official program, the description is tokenised with special tokens, so a BOS
+The branch is a text-only prompt. As in the official program, the description is tokenized with special tokens, so a BOS
 may stand inside the prompt; and a prompt has one image.
 """
 
@@ -24,9 +24,17 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import Watch
 from reweigh.families.prompts import render
-from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.branch import beside
 from reweigh.rivals.tools.contrast import Contrast, mix
-from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, picture_parts, rows_of, with_ids
+from reweigh.rivals.tools.inputs import (
+    forwardable,
+    image_tags,
+    padded,
+    picture_parts,
+    rows_of,
+    span,
+    with_ids,
+)
 from reweigh.rivals.tools.options import fits, require_processor
 from reweigh.runtime.decoder import GREEDY, Pass, Request, in_range
 from reweigh.runtime.memory import Memory
@@ -76,8 +84,13 @@ class CODE(Contrast):
         super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
         require_processor("code", processor, "CODE puts words in place of the image")
         self.power = in_range("power", power, 0)
-        length = int(in_range("description_tokens", description_tokens, 1))
-        self.describer = Describer(anatomy, processor, length, template)
+        self.length = int(in_range("description_tokens", description_tokens, 1))
+        text = render(anatomy.model, processor, QUESTION, True, template)
+        if hasattr(processor, "full_image_sequence"):  # Gemma's blank lines around an image
+            text = text.replace(processor.boi_token, processor.full_image_sequence)
+        self._question: list[int] = processor.tokenizer(text)["input_ids"]
+        self._marks = {*anatomy.image_tokens, *image_tags(anatomy, processor)}
+        self._watch, self._kept = Watch(anatomy.model), Memory(KEPT)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """Settings of one caller: a description for each row of its prompts."""
@@ -89,6 +102,10 @@ class CODE(Contrast):
             )
         return super().request(outer, **options)
 
+    def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
+        """Contrast each row with its own weight and cut."""
+        return bounded_contrast(main, reference, self.power)
+
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """Replace the image's columns in the prompt by a description; the image's tags stay."""
         if any(row.images > 1 for row in forward.prompts):
@@ -96,56 +113,30 @@ class CODE(Contrast):
                 "a prompt shows several images, and one description stands for one image",
                 hint="show one image in a prompt, or use another decoder",
             )
-        rows = rows_of(forward.inputs)
-        for row, text in zip(rows, self._texts(forward), strict=True):
-            image = [place for place, token in enumerate(row) if token in self.anatomy.image_tokens]
-            if image:
-                row[image[0] : image[-1] + 1] = self.processor.tokenizer(text)["input_ids"]
-        return padded(rows, prompt_ids(forward.inputs).device)
-
-    def _texts(self, forward: Pass) -> Sequence[str]:
-        given: Sequence[str] | None = forward.request.options.get("descriptions")
-        if given is None:
-            return self.describer.describe(forward)
-        if len(given) != len(forward.prompts):
+        texts = forward.request.options.get("descriptions")
+        if texts is None:
+            texts = self.describe(forward)
+        if len(texts) != len(forward.prompts):
             raise InputError(
-                f"{len(given)} descriptions were given for {len(forward.prompts)} rows",
+                f"{len(texts)} descriptions were given for {len(forward.prompts)} rows",
                 hint="give one for each row",
             )
-        return given
-
-    def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
-        """Contrast each row with its own weight and cut."""
-        return bounded_contrast(main, reference, self.power)
-
-
-class Describer:
-    """Writes and caches the model's own description of each picture, without disturbing the running generation.
-
-    Args:
-        length: Most tokens of a description.
-        template: Used instead of the processor's chat template; holds ``{prompt}`` and the image placeholder.
-    """
-
-    def __init__(self, anatomy: Anatomy, processor: Any, length: int, template: str | None) -> None:
-        self.anatomy, self.processor, self.length = anatomy, processor, length
-        text = render(anatomy.model, processor, QUESTION, True, template)
-        if hasattr(processor, "full_image_sequence"):  # Gemma's blank lines around an image
-            text = text.replace(processor.boi_token, processor.full_image_sequence)
-        self._words: list[int] = processor.tokenizer(text)["input_ids"]
-        self._marks = {*anatomy.image_tokens, *image_tags(anatomy, processor)}
-        self._runner = Runner(anatomy)
-        self._watch, self._kept = Watch(anatomy.model), Memory(KEPT)
+        rows = rows_of(forward.inputs)
+        for row, text in zip(rows, texts, strict=True):
+            first, end = span(row, self.anatomy.image_tokens)
+            if end:
+                row[first:end] = self.processor.tokenizer(text)["input_ids"]
+        return padded(rows, prompt_ids(forward.inputs).device)
 
     def describe(self, forward: Pass) -> list[str]:
-        """Return a description for each row of the prompt; empty where there is no image."""
+        """Return the model's own description for each row of the prompt, cached by picture; empty without an image."""
         if self._watch.changed() is not None:
             self._watch, self._kept = Watch(self.anatomy.model), Memory(KEPT)
         rows = [number for number, row in enumerate(forward.prompts) if row.positions]
         keys = self._keys(forward.inputs, len(rows))
         found = [self._kept.get(key) for key in keys]
         if None in found:
-            found = self.write(self.inputs(forward.inputs, rows))
+            found = self.write(self._asked(forward.inputs, rows))
             for key, text in zip(keys, found, strict=True):
                 self._kept.put(key, text, len(text.encode()))
         texts = dict(zip(rows, found, strict=True))
@@ -160,20 +151,19 @@ class Describer:
         return hashes if len(hashes) == count else [f"{'.'.join(hashes)} {row}" for row in range(count)]
 
     def write(self, inputs: Mapping[str, Any]) -> list[str]:
-        """Generate the model's own greedy answers, without any edit."""
+        """Generate the model's own greedy answers, without any edit and without disturbing the running generation."""
         plain = {**GREEDY, "temperature": None, "top_p": None, "top_k": None}
-        with self._runner.suspended(), torch.no_grad():
+        with beside(self.anatomy), torch.no_grad():
             output = self.anatomy.model.generate(**inputs, **plain, max_new_tokens=self.length)
         ends = end_tokens(self.anatomy.language_model)
         return [answer.text for answer in read_answers(self.processor, output, inputs, ends)]
 
-    def inputs(self, given: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    def _asked(self, given: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
         """Put the question in place of the prompt's text, for the rows that have an image."""
-        places = [place for place, token in enumerate(self._words) if token in self._marks]
-        # a prompt without placeholder (Q-Former families) has its image before the text
-        start, end = (places[0], places[-1] + 1) if places else (0, 0)
+        # a question without placeholder (Q-Former families) has its image before the text
+        start, end = span(self._question, self._marks)
         ids = rows_of(given)
-        asked = [[*self._words[:start], *self._image(ids[row]), *self._words[end:]] for row in rows]
+        asked = [[*self._question[:start], *self._image(ids[row]), *self._question[end:]] for row in rows]
         inputs = with_ids(self.anatomy, forwardable(self.anatomy, given), asked)
         if "qformer_input_ids" in inputs:
             words = self.processor.qformer_tokenizer([QUESTION] * len(rows), return_tensors="pt")
@@ -183,7 +173,7 @@ class Describer:
 
     def _image(self, row: Sequence[int]) -> Sequence[int]:
         """Return the image's columns with the tags around them."""
-        image = [place for place, token in enumerate(row) if token in self.anatomy.image_tokens]
-        first = image[0] - (image[0] > 0 and row[image[0] - 1] in self._marks)
-        last = image[-1] + (image[-1] + 1 < len(row) and row[image[-1] + 1] in self._marks)
-        return row[first : last + 1]
+        first, end = span(row, self.anatomy.image_tokens)
+        first -= first > 0 and row[first - 1] in self._marks
+        end += end < len(row) and row[end] in self._marks
+        return row[first:end]

@@ -1,6 +1,6 @@
 """DoLa, decoding by contrasting layers (Chuang et al., ICLR 2024): the last layer minus the earlier one that differs most.
 
-y = log p_N - log p_j on the tokens with p_N >= relative_top * max p_N, where layer j maximises the divergence from N.
+y = log p_N - log p_j on the tokens with p_N >= relative_top * max p_N, where layer j maximizes the divergence from N.
 
 The official program chooses one layer for a whole batch; here each row chooses its own.
 """

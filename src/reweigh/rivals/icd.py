@@ -15,7 +15,7 @@ from typing import Any
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, rows_of, with_ids
+from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, rows_of, span, with_ids
 from reweigh.rivals.tools.options import require_processor
 from reweigh.runtime.decoder import SAMPLING, Pass
 
@@ -57,8 +57,7 @@ class ICD(Contrast):
         tags = image_tags(self.anatomy, self.processor)
         rows = []
         for row in rows_of(forward.inputs):
-            after_image = max((place + 1 for place, token in enumerate(row) if token in image), default=0)
-            rows.append(insert(row, words, tokenizer, after=after_image, tags=tags))
+            rows.append(insert(row, words, tokenizer, after=span(row, image)[1], tags=tags))
         inputs = with_ids(self.anatomy, forwardable(self.anatomy, forward.inputs), rows)
         if "qformer_input_ids" in inputs:
             inputs |= self._qformer(inputs)

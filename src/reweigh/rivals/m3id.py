@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast, contrast
+from reweigh.rivals.tools.contrast import BRANCH, Contrast, contrast
 from reweigh.runtime.decoder import Pass, in_range
+
+CAP = 10.0
+"""Largest weight; without it the weight passes 50 at token 200."""
 
 
 class M3ID(Contrast):
@@ -23,33 +26,24 @@ class M3ID(Contrast):
 
     Args:
         decay: The paper's lambda.
-        cap: Largest weight; without it the weight passes 50 at token 200.
     """
 
     title = "M3ID"
     grid = (("decay", (0.01, 0.015, 0.02, 0.03, 0.04, 0.06)),)
     is_blind = True
 
-    def __init__(
-        self,
-        anatomy: Anatomy,
-        processor: Any = None,
-        *,
-        decay: float = 0.02,
-        cap: float = 10.0,
-    ) -> None:
+    def __init__(self, anatomy: Anatomy, processor: Any = None, *, decay: float = 0.02) -> None:
         self.decay = in_range("decay", decay, 0)
         super().__init__(anatomy, processor, alpha=float(decay > 0), beta=0.0)
-        self.cap = in_range("cap", cap, 0)
 
     def weights(self, tokens: Tensor) -> Tensor:
         """The weights at the given tokens of an answer."""
-        return torch.expm1(self.decay * tokens).clamp_max(self.cap)
+        return torch.expm1(self.decay * tokens).clamp_max(CAP)
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each column with the weight of its position in the answer."""
         # in a loop of the caller's own, only the branch knows where the prompt ended
-        end = forward.batch.branches[self.branch.key].prompt_end if forward.prompt is None else forward.end
+        end = forward.batch.branches[BRANCH].prompt_end if forward.prompt is None else forward.end
         last, count = forward.past + forward.length - end, main.shape[1]
         tokens = torch.arange(last - count + 1, last + 1, device=main.device)
         weights = self.weights(tokens.clamp_min(0))  # a further turn shows columns of its prompt, too

@@ -21,7 +21,7 @@ from torch import Tensor
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.rivals.tools.edits import StreamEditor, mlp_of
+from reweigh.rivals.tools.edits import StreamEditor, mlp_of, unpadded
 from reweigh.rivals.tools.layers import OFFICIAL_DEPTH
 from reweigh.runtime.decoder import Pass, in_range
 
@@ -138,10 +138,9 @@ class MemVR(StreamEditor):
         rows = [] if found is None else [row for row, block in found.due.items() if block == layer]
         if found is None or not rows:
             return None
-        new, past, mask = out.clone(), forward.past, forward.mask
+        new, columns = out.clone(), unpadded(forward)[:, forward.past :].to(out.device)
         for row in rows:
-            real = slice(None) if mask is None else mask[row, past : past + x.shape[1]].bool()
-            image = found.features[row]
+            real, image = columns[row], found.features[row]
             if image is not None:
                 new[row, real] = look_again(out[row, real], x[row, real], image, self.ratio)
         return new

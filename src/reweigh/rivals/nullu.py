@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.edits import StreamEditor
-from reweigh.rivals.tools.vectors import PairDirections
+from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.runtime.decoder import Pass, in_range
 
 
@@ -31,10 +31,10 @@ class Nullu(StreamEditor):
     """Hallucinated directions projected out of MLP outputs.
 
     Args:
-        vectors: Pair directions, or their folder.
+        vectors: Steering vectors, or their folder.
         rank: Directions removed in each block; 0 is the base model. The README uses 4, the command line defaults to 8.
         layers: Blocks to edit; by default the upper half.
-        force: Accept directions of what seems to be another model.
+        force: Accept vectors of what seems to be another model.
     """
 
     title = "Nullu"
@@ -46,13 +46,13 @@ class Nullu(StreamEditor):
         anatomy: Anatomy,
         processor: Any = None,
         *,
-        vectors: PairDirections | str | Path,
+        vectors: SteeringVectors | str | Path,
         rank: int = 4,
         layers: Sequence[int] | None = None,
         force: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
-        self.vectors = PairDirections.of(vectors, anatomy, processor, force=force)
+        self.vectors = SteeringVectors.of(vectors, anatomy, processor, force=force)
         self.rank = int(in_range("rank", rank, 0, self.vectors.subspace.shape[1]))
         count = len(anatomy.blocks)
         wanted = range(count // 2, count) if layers is None else layers

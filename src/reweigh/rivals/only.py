@@ -22,7 +22,7 @@ from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
 from reweigh.rivals.tools.contrast import keep_ratio, mix
-from reweigh.rivals.tools.edits import image_keys, mlp_of
+from reweigh.rivals.tools.edits import image_keys, last_keys, mlp_of, unpadded
 from reweigh.runtime.decoder import SAMPLING, Decoder, Pass, in_range
 
 KEPT_INPUT = 0.2
@@ -112,7 +112,7 @@ class ONLY(Decoder):
         if count < 1:  # inside a prompt that is read in chunks
             return
         image = image_keys(forward.rows, total, width, weights.device)
-        text = ~image & _live(forward, width, weights.device)
+        text = ~image & last_keys(unpadded(forward), width).to(weights.device)
         first = text | image
         text &= ~(first & (first.cumsum(dim=1) == 1))  # the first column belongs to neither group
         seen = weights[:, :, -count:].float()
@@ -136,17 +136,6 @@ class ONLY(Decoder):
         return forward.with_last(
             together_or_against(main, reference[:, -columns:], *rule), forward.image_rows()
         )
-
-
-def _live(forward: Pass, width: int, device: torch.device) -> Tensor:
-    """Mark which of the last ``width`` keys of each row are seen already and not padding, bool (B, width)."""
-    total = forward.past + forward.length
-    live = torch.ones(len(forward.rows), total, dtype=torch.bool, device=device)
-    if forward.mask is not None:
-        live &= forward.mask[:, :total].to(device).bool()
-    if width <= total:
-        return live[:, total - width :]
-    return torch.nn.functional.pad(live, (0, width - total))  # a pre-allocated cache
 
 
 def _output_of(anatomy: Anatomy, layer: int) -> Any:

@@ -160,7 +160,7 @@ def push(logits: Tensor, tokens: dict[str, list[int]], answer: str, mass: float,
 
 
 def answer_tokens(processor: Any, word: str) -> list[int]:
-    """Return the tokens that spell a word alone, capitalised or not, with or without a space; else its first token."""
+    """Return the tokens that spell a word alone, capitalized or not, with or without a space; else its first token."""
     tokenizer = tokenizer_of(processor)
     forms = [space + form for form in (word.capitalize(), word) for space in ("", " ")]
     ids = [list(tokenizer(form, add_special_tokens=False)["input_ids"]) for form in forms]

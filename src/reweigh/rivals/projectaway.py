@@ -18,7 +18,7 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
-from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.branch import beside
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.inputs import word_tokens
 from reweigh.rivals.tools.options import require_processor, word_list
@@ -60,13 +60,12 @@ class ProjectAway(StreamEditor):
         text_layer: int = 1,
     ) -> None:
         super().__init__(anatomy, processor)
-        require_processor("projectaway", processor, "ProjectAway tokenises words")
+        require_processor("projectaway", processor, "ProjectAway tokenizes words")
         self.erase = word_list("erase", erase)
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
         self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
         self.state_layers = (self.image_layer,)
-        self.runner = Runner(anatomy)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """Open a request; its ``erase`` replaces the decoder's words."""
@@ -89,7 +88,7 @@ class ProjectAway(StreamEditor):
             raise InputError(f"the word {word!r} has no token")
         start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         given = torch.tensor([start + ids], device=self.anatomy.model.device)
-        with self.runner.suspended():
+        with beside(self.anatomy):
             output = self.anatomy.language_model(input_ids=given, use_cache=False, output_hidden_states=True)
         state: Tensor = output.hidden_states[self.text_layer][0, -1]
         return state.float()

@@ -1,6 +1,6 @@
 """ReVisiT (Cho and Kim, ACL 2026): each step borrows the visual position whose readout is nearest to the model's own.
 
-y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalised on K.
+y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalized on K.
 
 The states of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of plausible tokens,
 so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch; here every

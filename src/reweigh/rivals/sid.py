@@ -55,10 +55,8 @@ class SID(Contrast):
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
         if forward is None or forward.is_running or layer != self.layer - 1:  # the main pass is left alone
             return
-        if (
-            weights.shape[-2] == weights.shape[-1]
-        ):  # the last token chooses for the prompt, any later one for itself
-            weights = weights[:, :, -1:]
+        if weights.shape[-2] == weights.shape[-1]:
+            weights = weights[:, :, -1:]  # the last token chooses for the prompt, any later one for itself
         shares = weights.float().mean(dim=1)  # (B, n, S)
         width = shares.shape[-1]
         image = image_keys(forward.sequences(len(shares)), width, width, shares.device)[:, None]

@@ -64,7 +64,7 @@ def schedule() -> Tensor:
 
 
 def diffuse(picture: Tensor, step: int, generator: torch.Generator | None = None) -> Tensor:
-    """Return x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) e on normalised pixels, with e drawn on the CPU in float32.
+    """Return x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) e on normalized pixels, with e drawn on the CPU in float32.
 
     ``step`` is a 0-based index, so step 0 already adds a little noise.
     """

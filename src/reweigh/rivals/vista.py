@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.measure import last_states
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.branch import read_prompt
 from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
 from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
+from reweigh.rivals.tools.states import last_states
 from reweigh.runtime.decoder import Pass, in_range
 
 
@@ -60,7 +60,6 @@ class VISTA(StreamEditor, EarlyLayers):
         if self.lam:
             require_plain_mlps(anatomy, self.title)
             self.mlp_layers = range(count)
-        self.runner = Runner(anatomy)
 
     def before(self, forward: Pass) -> None:
         """Measure the direction of rows whose image the next pass shows."""
@@ -81,7 +80,7 @@ class VISTA(StreamEditor, EarlyLayers):
     def _read(self, prompt: dict[str, Any], forward: Pass) -> Tensor:
         """The states (B, L, d) of a prompt's last position after each block."""
         blocks = range(len(self.anatomy.blocks))
-        return last_states(self.anatomy, lambda: self.runner.start(prompt, forward.end), blocks)
+        return last_states(self.anatomy, lambda: read_prompt(self.anatomy, prompt, forward.end), blocks)
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Keep the directions with their sequences, and mix late blocks into the logits."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
-from reweigh.rivals.tools.vectors import PairDirections
+from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.runtime.decoder import Pass, in_range
 
 SCALE = 0.1
@@ -28,9 +28,9 @@ class VTI(StreamEditor):
     """Steering towards truthful answers.
 
     Args:
-        vectors: Pair directions, or their folder.
+        vectors: Steering vectors, or their folder.
         lam: Strength of the steering; 0 is the base model. The README uses 0.9, the command line defaults to 0.8.
-        force: Accept directions of what seems to be another model.
+        force: Accept vectors of what seems to be another model.
     """
 
     title = "VTI (text)"
@@ -42,14 +42,14 @@ class VTI(StreamEditor):
         anatomy: Anatomy,
         processor: Any = None,
         *,
-        vectors: PairDirections | str | Path,
+        vectors: SteeringVectors | str | Path,
         lam: float = 0.9,
         force: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
         require_plain_mlps(anatomy, self.title)
         self.lam = in_range("lam", lam, 0)
-        self.vectors = PairDirections.of(vectors, anatomy, processor, force=force)
+        self.vectors = SteeringVectors.of(vectors, anatomy, processor, force=force)
         self._direction = torch.from_numpy(self.vectors.direction)
         self.mlp_layers = range(len(anatomy.blocks)) if lam else ()
 

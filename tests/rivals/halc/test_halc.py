@@ -141,9 +141,7 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 options.append(([*tokens[:start], first], seen | {start}, gone | {start} if drop else gone))
         if ranked:
             texts = [judged(tokens, gone) for tokens, _, gone in options]
-            options = [
-                options[place] for place in dict.fromkeys(survivors(by_letters(image, texts), texts, beams))
-            ]
+            options = [options[place] for place in survivors(by_letters(image, texts), texts, beams)]
         alive = options
     tokens, _, gone = alive[0]
     return without(tokens, gone)
@@ -308,9 +306,9 @@ def test_a_finished_generation_is_released(loaded, batch):
     with pytest.MonkeyPatch.context() as patch:
         made = Beam.__init__
 
-        def noted(self, state, *args, **kwargs):
-            made(self, state, *args, **kwargs)
-            alive.append(weakref.ref(state))
+        def noted(self, branch, *args, **kwargs):
+            made(self, branch, *args, **kwargs)
+            alive.append(weakref.ref(branch))
 
         patch.setattr(Beam, "__init__", noted)
         with session.request(pictures=[PICTURES[0], PICTURES[1]]):

@@ -12,6 +12,7 @@ from transformers import LogitsProcessor
 import reweigh
 from checkpoints import FAMILIES, load, picture
 from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.opera import Loop
 from reweigh.rivals.opera.search import Search
@@ -58,8 +59,8 @@ def test_one_step_by_hand(loaded, batch):
     image = (inputs["input_ids"][0] == model.config.image_token_id).nonzero().flatten()
     seen, original = [], Loop._candidates
 
-    def noted(self, search, strand, logits):
-        scores = original(self, search, strand, logits)
+    def noted(self, search, logits):
+        scores = original(self, search, logits)
         seen.append(
             (search.beams.tokens.clone(), logits.clone(), scores.clone(), search.leanings[-1].clone())
         )
@@ -100,12 +101,12 @@ def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, 
     inputs = batch("internvl", rows=(0,))
     seen, original = [], Loop._roll_back
 
-    def noted(self, search, strand, length):
+    def noted(self, search, length):
         before = search.moments[length].chosen
-        scores = original(self, search, strand, length)
+        scores = original(self, search, length)
         rejected = list(search.rejected[length])
         seen.append((length, search.beams.tokens.clone(), scores.clone(), rejected, before))
-        assert strand.cache.get_seq_length() == strand.prompt_end + length
+        assert self.branch.cache.get_seq_length() == self.branch.prompt_end + length
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
@@ -210,11 +211,21 @@ def test_it_works_in_the_precision_of_the_model(dtype, checkpoint):
     assert {part.dtype for logits, _, *rest in seen for part in (logits, *rest)} == {dtype}
 
 
-def test_the_image_of_instructblip_is_off_by_one(loaded):
-    for family in FAMILIES:
-        decoder = reweigh.decoder("opera", *loaded(family)).decoder
-        loop = Loop(decoder, torch.zeros(9), [3, 4], None, None)
-        assert loop.image == ([4, 5] if family == "instructblip" else [3, 4])
+@pytest.mark.parametrize(("family", "offset"), [("llava", 0), ("instructblip", 1)])
+def test_the_image_of_instructblip_is_off_by_one(family, offset, loaded, batch):
+    model, processor = loaded(family)
+    inputs = batch(family, rows=(0,))
+    columns = torch.isin(inputs["input_ids"][0], torch.tensor(find_anatomy(model).image_tokens)).nonzero()
+    seen, original = [], Loop.run
+
+    def noted(self, logits, config):
+        seen.append(self.image)
+        return original(self, logits, config)
+
+    with pytest.MonkeyPatch.context() as patch, reweigh.decoder("opera", model, processor, num_beams=2):
+        patch.setattr(Loop, "run", noted)
+        model.generate(**inputs, max_new_tokens=2)
+    assert seen == [(columns.flatten() + offset).tolist()]
 
 
 def test_refusals(loaded, batch):

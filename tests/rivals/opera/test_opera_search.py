@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,16 +11,17 @@ import torch
 from opera_twin import Toy
 
 from reweigh.rivals.opera import Loop
-from reweigh.rivals.opera.search import Finished, Hypotheses, Rules, Search, column_scores, leant_on
+from reweigh.rivals.opera.search import Finished, Hypotheses, Search, column_scores, leant_on
 
 
-class ToyState:
-    """What a branch state is to the loop, with the tokens themselves for a cache."""
+class ToyBranch:
+    """What a branch is to the loop, with the tokens themselves for a cache."""
 
     mask = torch.ones(1, 5)
 
     def __init__(self, toy, beams):
-        self.said, self.prompt_end = [()] * beams, toy.prompt
+        self.toy, self.said, self.prompt_end = toy, [()] * beams, toy.prompt
+        self.latest = None
 
     @property
     def fed(self):
@@ -33,40 +33,22 @@ class ToyState:
     def crop(self, columns):
         self.said = [one[: len(one) - columns] for one in self.said]
 
+    def step(self, tokens):
+        self.said = [(*one, *more) for one, more in zip(self.said, tokens.tolist(), strict=True)]
+        rows = torch.stack([torch.tensor(self.toy.row(one)) for one in self.said])
+        self.latest = rows / rows.sum(dim=-1, keepdim=True)
+        return torch.stack([torch.tensor(self.toy.logits(one)) for one in self.said])[:, None]
 
-class ToyDecoder:
-    """OPERA's options and search on a toy instead of a model."""
-
-    image_offset = 0
-
-    def __init__(self, toy, *, beams, candidates, scale, threshold, weight):
-        self.toy, self.candidates, self.scale, self.threshold = toy, candidates, scale, threshold
-        self.weight = weight
-        self.runner = SimpleNamespace(step=self.step, peek=self.peek)
-        self._latest = None
-
-    def _row(self, said):
-        row = torch.tensor(self.toy.row(said))
-        return row / row.sum()
-
-    def step(self, state, tokens):
-        state.said = [(*one, *more) for one, more in zip(state.said, tokens.tolist(), strict=True)]
-        self._latest = torch.stack([self._row(one) for one in state.said])
-        return torch.stack([torch.tensor(self.toy.logits(one)) for one in state.said])[:, None]
-
-    def row(self):
-        return self._latest
-
-    def peek(self, state, tokens):
-        said = [(*one, *more) for one, more in zip(state.said, tokens.tolist(), strict=True)]
-        self._latest = torch.stack([self._row(one) for one in said])
+    def peek(self, tokens):
+        self.step(tokens)
+        self.crop(1)
 
 
 def ours(toy, *, image, eos, tokens, power=1.0, early=False, **options):
-    decoder = ToyDecoder(toy, **options)
-    state = ToyState(toy, options["beams"])
+    branch = ToyBranch(toy, options["beams"])
     loop = Loop(
-        decoder,
+        SimpleNamespace(**options, row=lambda: branch.latest),
+        branch,
         torch.zeros(toy.prompt, dtype=torch.int64),
         image,
         lambda ids, scores: scores,
@@ -80,7 +62,7 @@ def ours(toy, *, image, eos, tokens, power=1.0, early=False, **options):
         max_length=toy.prompt + tokens,
     )
     first = torch.stack([torch.tensor(toy.logits(()))] * options["beams"])
-    return loop.run(state, first, config)
+    return loop.run(first, config)
 
 
 USUAL = {
@@ -154,17 +136,16 @@ def test_column_scores_are_products_in_16_bits(seed):
     assert column_scores(torch.full((1, 9, 9), 1.0).tril(), 50.0)[0, 0] == float("inf")
 
 
-RULES = Rules(
-    scale=50.0,
-    threshold=1,
-    candidates=2,
-    weight=1.0,
-    prompt=4,
-    eos=(0,),
-    length_penalty=1.0,
-    early_stopping=False,
-    max_length=99,
-)
+def made(beams=2, eos=(0,)):
+    options = SimpleNamespace(scale=50.0, threshold=1, candidates=2, weight=1.0)
+    config = SimpleNamespace(
+        num_beams=beams,
+        _eos_token_tensor=torch.tensor(eos),
+        length_penalty=1.0,
+        early_stopping=False,
+        max_length=99,
+    )
+    return Search(options, config, 4, torch.device("cpu"))
 
 
 def walk(search, steps):
@@ -183,7 +164,7 @@ def walk(search, steps):
 
 
 def test_a_roll_back_forgets_the_next_place_and_the_end_of_the_list():
-    search = Search(RULES, 2, torch.device("cpu"))
+    search = made()
     walk(search, 20)
     search.remember()
     search.leanings.append(torch.zeros(2, dtype=torch.int64))
@@ -196,7 +177,7 @@ def test_a_roll_back_forgets_the_next_place_and_the_end_of_the_list():
 
 
 def test_a_roll_back_to_the_present_goes_to_the_step_before():
-    search = Search(RULES, 2, torch.device("cpu"))
+    search = made()
     walk(search, 12)
     search.remember()
     search.leanings.append(torch.zeros(2, dtype=torch.int64))
@@ -208,7 +189,7 @@ def test_a_roll_back_to_the_present_goes_to_the_step_before():
 
 @pytest.mark.parametrize(("best", "going"), [(-4.5, True), (-5.5, False)])
 def test_the_search_ends_by_the_length_with_the_new_token(best, going):
-    search = Search(RULES, 2, torch.device("cpu"))
+    search = made()
     for token in (1, 2):
         search.finished.add(torch.tensor([token]), -4.0, 4)
     search.remember()
@@ -219,7 +200,7 @@ def test_the_search_ends_by_the_length_with_the_new_token(best, going):
 
 def test_the_map_of_an_earlier_moment_is_rebuilt():
     torch.manual_seed(0)
-    search, kept = Search(RULES, 2, torch.device("cpu")), []
+    search, kept = made(), []
     for _ in range(15):
         walk(search, 1)
         kept.append(search.maps.clone())
@@ -230,7 +211,7 @@ def test_the_map_of_an_earlier_moment_is_rebuilt():
 
 
 def test_a_second_return_finds_what_was_finished_since_the_first():
-    search = Search(RULES, 2, torch.device("cpu"))
+    search = made()
     walk(search, 15)
     search.remember()
     search.leanings.append(torch.zeros(2, dtype=torch.int64))
@@ -264,7 +245,7 @@ def test_of_equal_hypotheses_the_later_is_better_and_a_full_list_keeps_the_old()
 
 def test_enough_beams_continue_where_several_tokens_end_an_answer():
     """With 2 k continuations, as the official program looks at, none would be left."""
-    search = Search(dataclasses.replace(RULES, eos=(0, 1, 2, 3)), 2, torch.device("cpu"))
+    search = made(eos=(0, 1, 2, 3))
     search.remember()
     log_probs = torch.full((2, 60), -20.0)
     log_probs[:, :4] = -1.0
@@ -283,13 +264,13 @@ def test_rolling_back_needs_every_beam_and_a_late_token():
 
 
 def test_a_used_up_place_moves_one_back_and_then_no_further():
-    search = Search(RULES, 2, torch.device("cpu"))
+    search = made()
     search.leanings = [torch.tensor([12, 12])] * 5  # more than the threshold
     assert [search.target() for _ in range(6)] == [13, 13, 12, 12, None, None]
 
 
 def test_advance_counts_only_the_first_beam_at_first():
-    search = Search(RULES, 3, torch.device("cpu"))
+    search = made(beams=3)
     search.remember()
     log_probs = torch.log_softmax(torch.randn(3, 10, generator=torch.Generator().manual_seed(0)), -1)
     parents = search.advance(log_probs, lambda tokens: torch.zeros(len(tokens), dtype=torch.bool))

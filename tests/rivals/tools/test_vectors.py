@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from random_vectors import random_vectors
 
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
 from reweigh.rivals.tools.vectors import LabelledSums, SteeringVectors
@@ -26,8 +28,7 @@ class Known:
 
 
 def made(model="mine"):
-    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
-    return SteeringVectors([1, 3], vectors, 5, 2, {"identity": {"model_id": model}})
+    return random_vectors(2, 5, made_with={"identity": {"model_id": model}})
 
 
 def test_vectors_are_the_difference_of_the_means():
@@ -59,8 +60,9 @@ def test_vectors_come_back_as_they_were(tmp_path):
     one = made()
     found = SteeringVectors.load(one.save_pretrained(tmp_path / "v"))
     assert found.fingerprint == one.fingerprint
-    assert (found.layers, found.factual, found.hallucinated) == ([1, 3], 5, 2)
-    np.testing.assert_array_equal(found.vectors, one.vectors)
+    assert (found.factual, found.hallucinated, found.pairs) == (9, 9, 9)
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(getattr(found, name), array)
     first = [(tmp_path / "v" / name).read_bytes() for name in (PAGE, NUMBERS)]
     one.save_pretrained(tmp_path / "w")
     assert first == [(tmp_path / "w" / name).read_bytes() for name in (PAGE, NUMBERS)]
@@ -77,19 +79,25 @@ def test_altered_or_missing_files_are_refused(tmp_path):
         SteeringVectors.load(tmp_path)
     folder = made().save_pretrained(tmp_path / "v")
     page = json.loads((folder / PAGE).read_text())
-    (folder / PAGE).write_text(json.dumps({**page, "factual": 6}))
+    (folder / PAGE).write_text(json.dumps({**page, "factual": 10}))
     with pytest.raises(ArtifactError, match="altered"):
         SteeringVectors.load(folder)
     with pytest.raises(InputError, match=PAGE):
         made().save_pretrained(folder)  # somebody edited the page
     folder = made().save_pretrained(tmp_path / "again")
-    other = SteeringVectors([1, 3], made().vectors + 1, 5, 2, {})
-    other.save_pretrained(tmp_path / "w")
+    dataclasses.replace(made(), vectors=made().vectors + 1).save_pretrained(tmp_path / "w")
     (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
     with pytest.raises(ArtifactError, match="cut"):
         SteeringVectors.load(folder)
-    with pytest.raises(ArtifactError, match="usable"):
-        SteeringVectors([3, 1], made().vectors, 5, 2, {}).verify()
+    for change in (
+        {"vectors": made().vectors[:1]},
+        {"direction": made().direction * np.float32("nan")},
+        {"subspace": made().subspace.astype(np.float64)},
+        {"factual": 0},
+        {"pairs": 3},
+    ):
+        with pytest.raises(ArtifactError, match="usable"):
+            dataclasses.replace(made(), **change).verify()
 
 
 def test_another_models_vectors_are_refused_with_both_sides():
@@ -97,4 +105,4 @@ def test_another_models_vectors_are_refused_with_both_sides():
     with pytest.raises(MismatchError, match="theirs"):
         made("theirs").check_pairing(Known())
     with pytest.raises(MismatchError, match="recorded"):
-        SteeringVectors([1], made().vectors[:1], 1, 1, {}).check_pairing(Known())
+        random_vectors(2, 5).check_pairing(Known())

@@ -32,7 +32,7 @@ from reweigh.rivals.dola import DoLa
 from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
 from reweigh.rivals.halc.pictures import PictureSession, pictures_of
 from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may_be_entity
-from reweigh.rivals.tools.branch import Runner, after_prompts
+from reweigh.rivals.tools.branch import after_prompts, prefill, prompt_pass
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.options import require_processor
 from reweigh.runtime.context import suspended
@@ -96,7 +96,6 @@ class HALC(StreamEditor):
         self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2))
         self.state_layers = sorted(self.dola.layers)
         self.words = Words(tokenizer_of(processor), end_tokens(anatomy.language_model))
-        self.runner = Runner(anatomy)
 
     def before(self, forward: Pass) -> None:
         """Make room for the states that DoLa reads."""
@@ -110,7 +109,7 @@ class HALC(StreamEditor):
         """Return the next-token scores (B, V) of the latest pass: DoLa's, or without an image the logits themselves."""
         if not has_image:
             return logits[:, -1].float()
-        return self.dola.read_and_combine(logits[:, -1], self.runner.prompt_pass().scratch)
+        return self.dola.read_and_combine(logits[:, -1], prompt_pass(self.anatomy).scratch)
 
     def loop(
         self,
@@ -124,12 +123,12 @@ class HALC(StreamEditor):
         """The ``custom_generate`` of transformers."""
         if generation_config.num_beams > 1 or generation_config.do_sample:
             raise InputError("HALC has beams of its own and does not sample", hint="use its option beams")
-        state, raw = self.runner.prefill(model, input_ids, model_kwargs, "HALC rolls words back")
-        forward = self.runner.prompt_pass()
+        branch, raw = prefill(self.anatomy, model, input_ids, model_kwargs, "HALC rolls words back")
+        forward = prompt_pass(self.anatomy)
         scores, plain, answers = self.scores(raw), self.scores(raw, has_image=False), []
         with suspended(self.anatomy.model), forward.edited_beside():
             for row, picture in enumerate(pictures_of(forward)):
-                own = self.runner.rows(state, torch.tensor([row], device=input_ids.device))
+                own = branch.copy(torch.tensor([row], device=input_ids.device))
                 begin = Beam(own, (), plain[row] if picture is None else scores[row])
                 walk = Walk(
                     self, forward.inputs, row, picture, input_ids[row], logits_processor, stopping_criteria

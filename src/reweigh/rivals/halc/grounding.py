@@ -13,21 +13,19 @@ separate matcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.arguments import followed_by
-from reweigh.errors import ArtifactError, InputError, UnsupportedError
+from reweigh.errors import ArtifactError, InputError, UnsupportedError, first_line
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.images import pixels_hash, read_image
-from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.branch import beside, read_prompt
 from reweigh.rivals.tools.inputs import without_image, word_tokens
 
 if TYPE_CHECKING:
@@ -122,51 +120,37 @@ class BlipMatcher:
 
 def load_detector(name: str) -> Detector:
     """Load a detector from a GroundingDINO checkpoint (folder or Hub id) or from a file of annotated boxes."""
-    import transformers
-
     if name.endswith(SUFFIX):
         return AnnotatedBoxes(name)
-    with _told(name, "a detector"):
-        kind = transformers.AutoConfig.from_pretrained(name).model_type
-    if kind != "grounding-dino":
-        raise UnsupportedError(
-            f"{name} is a {kind}, not a detector that can be used",
-            hint="a GroundingDINO checkpoint, a file of boxes, or in Python any function",
-        )
-    with _told(name, "a detector"):
-        model = transformers.GroundingDinoForObjectDetection.from_pretrained(name)
-        return GroundingDino(model, transformers.AutoProcessor.from_pretrained(name))
+    return GroundingDino(*_load(name, "grounding-dino", "GroundingDinoForObjectDetection"))
 
 
 def load_matcher(name: str) -> Matcher:
-    """Load a matcher from a BLIP checkpoint for image-text retrieval (folder or Hub id).
+    """Load a matcher from a BLIP checkpoint for image-text retrieval (folder or Hub id)."""
+    return BlipMatcher(*_load(name, "blip", "BlipForImageTextRetrieval"))
 
-    A captioning checkpoint has no matching head: transformers would initialise one at random, as in the official program.
+
+def _load(name: str, model_type: str, kind: str) -> tuple[Any, Any]:
+    """Load a model and its processor; refuse another kind of checkpoint.
+
+    A captioning BLIP has no matching head: transformers would initialise one at random, as in the official program.
     """
     import transformers
 
-    with _told(name, "a matcher"):
-        loaded, told = transformers.BlipForImageTextRetrieval.from_pretrained(name, output_loading_info=True)
-    if missing := sorted(told["missing_keys"]):
-        raise UnsupportedError(
-            f"{name} lacks {len(missing)} weights of a matcher, e.g. {missing[0]}, which would be random",
-            hint="use a checkpoint for image-text retrieval, e.g. Salesforce/blip-itm-base-coco",
-        )
-    with _told(name, "a matcher"):
-        return BlipMatcher(loaded, transformers.AutoProcessor.from_pretrained(name))
-
-
-@contextmanager
-def _told(name: str, what: str) -> Iterator[None]:
-    """Turn a failure to load into an error that names the checkpoint."""
+    hint = f"give the folder or Hub id of a {kind}; offline, only what is already in the cache can be used"
     try:
-        yield
+        found = transformers.AutoConfig.from_pretrained(name).model_type
+        if found != model_type:
+            raise UnsupportedError(f"{name} is a {found}, not a {model_type}", hint=hint)
+        model, told = getattr(transformers, kind).from_pretrained(name, output_loading_info=True)
+        if missing := sorted(told["missing_keys"]):
+            raise UnsupportedError(
+                f"{name} lacks {len(missing)} weights of a {kind}, e.g. {missing[0]}, which would be random",
+                hint=hint,
+            )
+        return model, transformers.AutoProcessor.from_pretrained(name)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"{name!r} cannot be loaded as {what} ({reason})",
-            hint="give a checkpoint's folder or Hub id; offline, only what is already in the cache can be used",
-        ) from error
+        raise InputError(f"{name!r} cannot be loaded as a {kind} ({first_line(error)})", hint=hint) from error
 
 
 SUFFIX = ".jsonl"
@@ -223,7 +207,6 @@ class PictureGain:
 
     def __init__(self, anatomy: Anatomy, processor: Any, template: str | None = None) -> None:
         self.anatomy, self.processor, self.template = anatomy, processor, template
-        self.runner = Runner(anatomy)
 
     def __call__(self, picture: Image, texts: Sequence[str]) -> list[float]:
         rows = [word_tokens(self.processor, text) if text else [] for text in texts]
@@ -233,20 +216,17 @@ class PictureGain:
         return [float(gain) for gain in gains]
 
     @torch.no_grad()
-    def likelihoods(self, inputs: Mapping[str, Any], rows: Sequence[Sequence[int]]) -> Tensor:
+    def likelihoods(self, inputs: dict[str, Any], rows: Sequence[Sequence[int]]) -> Tensor:
         """Return the mean log-probability of each answer's tokens after one prompt; 0 for an empty answer."""
         width, device = max(1, *map(len, rows)), inputs["input_ids"].device
         tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
         said = torch.tensor([[place < len(row) for place in range(width)] for row in rows], device=device)
-        prompts = {
-            name: torch.cat([value] * len(rows)) if isinstance(value, Tensor) else value
-            for name, value in inputs.items()
-        }
-        longer = followed_by(prompts, tokens)
-        if "attention_mask" in longer:
-            longer["attention_mask"][:, -width:] *= said
-        module = self.anatomy.model if "pixel_values" in longer else self.anatomy.language_model
-        with self.runner.suspended():
-            logits = module(**longer, use_cache=False).logits[:, -width - 1 : -1].float()
-        own: Tensor = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        with beside(self.anatomy):
+            branch, first = read_prompt(self.anatomy, inputs, 0)
+            branch.repeat(len(rows))
+            logits = [first.expand(len(rows), -1, -1)]
+            if width > 1:
+                logits.append(branch.step(tokens[:, :-1], width - 1))
+        log_probs = torch.cat(logits, dim=1).float().log_softmax(-1)
+        own: Tensor = log_probs.gather(-1, tokens[..., None])[..., 0]
         return (own * said).sum(dim=1) / said.sum(dim=1).clamp_min(1)

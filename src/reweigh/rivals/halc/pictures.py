@@ -14,7 +14,7 @@ from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
-from reweigh.rivals.tools.inputs import forwardable, with_ids
+from reweigh.rivals.tools.inputs import forwardable, span, with_ids
 from reweigh.runtime.decoder import Pass
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def with_pictures(
         ids: Its token ids without padding, and any that follow it.
     """
     made = build_inputs(anatomy.model, processor, list(pictures), ["."] * len(pictures), template=template)
-    first, last = _span(ids, anatomy.image_tokens)
+    first, last = span(ids, anatomy.image_tokens)
     longer = []
     for other in made["input_ids"].tolist():
-        start, end = _span(other, anatomy.image_tokens)
+        start, end = span(other, anatomy.image_tokens)
         longer.append([*ids[:first], *other[start:end], *ids[last:]])
     kept = forwardable(anatomy, inputs)
     whole = {name: kept[name] for name in ("input_ids", *TOKEN_TYPES) if name in kept}
@@ -106,12 +106,6 @@ def with_pictures(
         if name in kept:
             whole[name] = kept[name][[row] * len(pictures)]
     return with_ids(anatomy, whole, longer)
-
-
-def _span(row: Sequence[int], image: Sequence[int]) -> tuple[int, int]:
-    """Return the places of a row's first image token and after its last."""
-    places = [place for place, token in enumerate(row) if token in image]
-    return places[0], places[-1] + 1
 
 
 def crop(picture: Image, box: Sequence[float]) -> Image:

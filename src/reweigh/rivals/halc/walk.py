@@ -6,7 +6,7 @@ The formulas come first: fields of view around a box, contrasts of those that di
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reweigh.rivals.halc.grounding import Box, checked_box, singular
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.tools.branch import BranchState
+from reweigh.rivals.tools.branch import Branch, read_prompt
 from reweigh.rivals.tools.inputs import rows_of
 from reweigh.rivals.tools.layers import reversed_js
 from reweigh.rivals.tools.options import word_list
@@ -70,15 +70,11 @@ def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
 
 
 def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list[int]:
-    """Return the places of the ``count`` best different texts; of equal scores the later one comes first.
-
-    As in the official program, the best one is repeated where there are fewer.
-    """
+    """Return the places of the ``count`` best different texts; of equal scores the later one comes first."""
     found: dict[str, int] = {}
     for place in np.argsort(np.asarray(scores), kind="stable")[::-1].tolist():
         found.setdefault(texts[place], place)
-    best = list(found.values())[:count]
-    return best + best[:1] * (count - len(best))
+    return list(found.values())[:count]
 
 
 WORD_MARKS = ("▁", "Ġ", ".")
@@ -154,7 +150,7 @@ DELETABLE = 8
 class Beam:
     """An unfinished text: its cache, tokens, next-token scores (V,), and the starts of words looked up and deleted."""
 
-    state: BranchState
+    branch: Branch
     tokens: tuple[int, ...]
     scores: Tensor
     examined: frozenset[int] = frozenset()
@@ -162,31 +158,27 @@ class Beam:
     done: bool = False
 
 
+@dataclass
 class Walk:
     """The answer to one prompt.
 
-    Args:
+    Attributes:
         inputs: What ``generate`` was called with; the prompt is its row ``row``.
         picture: Its picture; ``None`` leaves the base model's greedy answer.
         prompt: Its ids as ``generate`` has them, padding included.
         processors: The caller's logits processors.
         criteria: The caller's stopping criteria.
+        boxes: The boxes of each word that was looked up.
     """
 
-    def __init__(
-        self,
-        decoder: HALC,
-        inputs: Mapping[str, Any],
-        row: int,
-        picture: Image | None,
-        prompt: Tensor,
-        processors: Any,
-        criteria: Any,
-    ) -> None:
-        self.decoder = decoder
-        self.inputs, self.row, self.picture, self.prompt = inputs, row, picture, prompt
-        self.processors, self.criteria = processors, criteria
-        self._boxes: dict[str, Sequence[Box]] = {}
+    decoder: HALC
+    inputs: Mapping[str, Any]
+    row: int
+    picture: Image | None
+    prompt: Tensor
+    processors: Any
+    criteria: Any
+    boxes: dict[str, Sequence[Box]] = field(default_factory=dict)
 
     def run(self, begin: Beam) -> Beam:
         """Write until every beam has ended; return the best."""
@@ -214,7 +206,7 @@ class Walk:
         if bool(self.criteria(self._whole(tokens), None).all()):
             return replace(beam, tokens=tokens, done=True)
         given = torch.tensor([[token]], device=self.prompt.device)
-        logits = self.decoder.runner.step(beam.state, given)
+        logits = beam.branch.step(given)
         has_image = self.picture is not None
         return replace(beam, tokens=tokens, scores=self.decoder.scores(logits, has_image=has_image)[0])
 
@@ -234,11 +226,11 @@ class Walk:
         found = []
         for first in self.first_tokens(self.picture, tokens[:start], box):
             gone = self.decoder.deletes and not boxes and self.deletable(word, first, start)
-            state = self.decoder.runner.rows(beam.state, torch.tensor([0], device=self.prompt.device))
-            state.crop(len(tokens) - start)
+            branch = beam.branch.copy(torch.tensor([0], device=self.prompt.device))
+            branch.crop(len(tokens) - start)
             back = replace(
                 beam,
-                state=state,
+                branch=branch,
                 tokens=tokens[:start],
                 examined=beam.examined | {start},
                 deleted=beam.deleted | {start} if gone else beam.deleted,
@@ -252,19 +244,19 @@ class Walk:
 
     def detected(self, word: str) -> Sequence[Box]:
         """Return the boxes of a word; the detector is asked once for each word."""
-        if word not in self._boxes:
-            self._boxes[word] = list(self.decoder.detect(self.picture, word))
-        return self._boxes[word]
+        if word not in self.boxes:
+            self.boxes[word] = list(self.decoder.detect(self.picture, word))
+        return self.boxes[word]
 
     def first_tokens(self, picture: Image, before: Sequence[int], box: Sequence[float]) -> list[int]:
         """Return candidates for a word's first token, by one prefill of prompt and answer with four crops."""
         decoder, anatomy = self.decoder, self.decoder.anatomy
-        parts = [crop(picture, field) for field in fields(box, decoder.growth)]
+        parts = [crop(picture, view) for view in fields(box, decoder.growth)]
         ids = [*rows_of(self.inputs)[self.row], *before]
         inputs = with_pictures(
             anatomy, decoder.processor, self.inputs, self.row, ids, parts, template=decoder.template
         )
-        views = decoder.runner.start(inputs, 0)[1][:, -1]
+        views = read_prompt(anatomy, inputs, 0)[1][:, -1]
         scores = contrasts(views, decoder.candidates // 2, decoder.weight)
         scores = self.processors(self._whole(before).expand(len(scores), -1), scores)
         scores[:, list(anatomy.image_tokens)] = float("-inf")  # an answer has no picture to put there
@@ -280,8 +272,7 @@ class Walk:
         """Return the beams whose texts match the whole picture best."""
         texts = [self.text(beam) for beam in options]
         scores = [float(score) for score in self.decoder.match(self.picture, texts)]
-        # a repeated beam would only write the same text again
-        return [options[place] for place in dict.fromkeys(survivors(scores, texts, self.decoder.beams))]
+        return [options[place] for place in survivors(scores, texts, self.decoder.beams)]
 
     def text(self, beam: Beam) -> str:
         """Return a beam's text without its deleted words, except the word just rewritten."""

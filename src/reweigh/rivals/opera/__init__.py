@@ -1,16 +1,17 @@
-"""OPERA (Huang et al., CVPR 2024): beam search that penalises leaning on one earlier token, and rolls back from it.
+"""OPERA (Huang et al., CVPR 2024): beam search that penalizes leaning on one earlier token, and rolls back from it.
 
 score = logit - penalty_weights * penalty; the penalty is the largest column score c_j = 1e-7 * prod_i scale * A_ij of the
 answer's attention map, or minus the attention to the image for the first ten tokens.
 
 It is a decoding loop inside ``generate``: :class:`Loop` feeds the model, ``search`` decides what to feed and keeps finished
 hypotheses. Unlike the official program it looks ahead with the beam's own cache, re-reads only the answer at a roll-back,
-and considers more continuations where several end tokens would leave too few. In length-normalised scores an image counts
+and considers more continuations where several end tokens would leave too few. In length-normalized scores an image counts
 as many tokens as the prompt has for it; the official LLaVA has one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,14 +20,14 @@ from transformers.generation import GenerateBeamDecoderOnlyOutput
 
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.opera.search import Rules, Search
-from reweigh.rivals.tools.branch import BranchState, Runner, after_prompts
+from reweigh.rivals.opera.search import Search
+from reweigh.rivals.tools.branch import Branch, after_prompts, prefill, prompt_pass
 from reweigh.runtime.context import suspended
 from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 
 class OPERA(Decoder):
-    """Beam search over penalised candidates, with roll-back.
+    """Beam search over penalized candidates, with roll-back.
 
     Args:
         num_beams: Beams; at least 2.
@@ -63,7 +64,6 @@ class OPERA(Decoder):
         # the official program places InstructBLIP's image at 1 to 32 instead of 0 to 31
         self.image_offset = 1 if anatomy.family.name == "instructblip" else 0
         self.generation = self.regime = {"num_beams": self.num_beams, "do_sample": False}
-        self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
 
     def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
@@ -73,7 +73,7 @@ class OPERA(Decoder):
 
     def row(self) -> Tensor:
         """Return the attention row (B, t) of the latest pass, divided by its sum."""
-        forward = self.runner.prompt_pass()
+        forward = prompt_pass(self.anatomy)
         row: Tensor | None = forward.scratch
         forward.scratch = None
         if row is None:
@@ -97,14 +97,16 @@ class OPERA(Decoder):
         if count < 2 or config.do_sample:
             raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
         why = "OPERA needs the attention of the whole answer"
-        state, raw = self.runner.prefill(model, input_ids, model_kwargs, why)
-        logits, columns = raw[:, -1], [row.positions for row in self.runner.prompt_pass().prompts]
+        branch, raw = prefill(self.anatomy, model, input_ids, model_kwargs, why)
+        logits, prompts = raw[:, -1], prompt_pass(self.anatomy).prompts
         found = []
         with suspended(self.anatomy.model):
-            for prompt in range(input_ids.shape[0] // count):
-                rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
-                loop = Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
-                found.append(loop.run(self.runner.rows(state, rows), logits[rows], config))
+            for number, prompt in enumerate(prompts):
+                rows = torch.arange(number * count, (number + 1) * count, device=input_ids.device)
+                image = [column + self.image_offset for column in prompt.positions]
+                given = input_ids[rows[0]]
+                loop = Loop(self, branch.copy(rows), given, image, logits_processor, stopping_criteria)
+                found.append(loop.run(logits[rows], config))
         self.rollbacks = [search.rollbacks for search in found]
         best = [one for search in found for one in search.finished.best()[: config.num_return_sequences]]
         sequences = after_prompts(input_ids[::count], [one.tokens for one in best], config)
@@ -114,73 +116,63 @@ class OPERA(Decoder):
         return GenerateBeamDecoderOnlyOutput(sequences=sequences, sequences_scores=scores)
 
 
+@dataclass
 class Loop:
     """The search over one prompt: feeds the model the tokens that the search asks for, and the search its answers.
 
-    Args:
+    Attributes:
+        branch: The prompt, once for each beam.
         prompt: Its ids as ``generate`` has them, padding included.
-        columns: Its image columns.
+        image: Its image columns.
         processors: The caller's logits processors.
         criteria: The caller's stopping criteria.
     """
 
-    def __init__(
-        self, decoder: OPERA, prompt: Tensor, columns: list[int], processors: Any, criteria: Any
-    ) -> None:
-        self.decoder = decoder
-        self.prompt = prompt
-        self.image = [column + decoder.image_offset for column in columns]
-        self.processors = processors
-        self.criteria = criteria
+    decoder: OPERA
+    branch: Branch
+    prompt: Tensor
+    image: list[int]
+    processors: Any
+    criteria: Any
 
-    def run(self, state: BranchState, logits: Tensor, config: Any) -> Search:
+    def run(self, logits: Tensor, config: Any) -> Search:
         """Search until nothing better can be found."""
-        decoder, end, eos = self.decoder, state.prompt_end, config._eos_token_tensor
-        rules = Rules(
-            scale=decoder.scale,
-            threshold=decoder.threshold,
-            candidates=decoder.candidates,
-            weight=decoder.weight,
-            prompt=int(state.mask[0].sum()),  # padding does not count
-            eos=() if eos is None else tuple(eos.tolist()),
-            length_penalty=config.length_penalty,
-            early_stopping=config.early_stopping,
-            max_length=config.max_length,
-        )
-        search = Search(rules, config.num_beams, logits.device)
+        decoder, branch = self.decoder, self.branch
+        length = int(branch.mask[0].sum())  # padding does not count
+        search = Search(decoder, config, length, logits.device)
         while True:
             search.remember()
-            scores = self._candidates(search, state, logits)
+            scores = self._candidates(search, logits)
             target = search.target()
             if target is not None:
-                scores = self._roll_back(search, state, target)
+                scores = self._roll_back(search, target)
             log_probs = self.processors(self._whole(search.beams.tokens), scores.log_softmax(-1))
             parents = search.advance(log_probs, lambda tokens: self.criteria(self._whole(tokens), None))
             if not search.beams.open:
                 return search
-            state.reorder(parents)
-            logits = decoder.runner.step(state, search.beams.tokens[:, -1:])[:, -1]
-            search.grow(parents, decoder.row()[:, end:])
+            branch.reorder(parents)
+            logits = branch.step(search.beams.tokens[:, -1:])[:, -1]
+            search.grow(parents, decoder.row()[:, branch.prompt_end :])
 
-    def _candidates(self, search: Search, state: BranchState, logits: Tensor) -> Tensor:
-        """Return scores (k, V) of each beam's candidates after trying each one; the state is left unchanged."""
+    def _candidates(self, search: Search, logits: Tensor) -> Tensor:
+        """Try each beam's candidates, and return their scores (k, V)."""
         own, tokens = logits.topk(self.decoder.candidates, dim=-1)
         rows = []
         for rank in range(tokens.shape[1]):
-            self.decoder.runner.peek(state, tokens[:, rank, None])
+            self.branch.peek(tokens[:, rank, None])
             rows.append(self.decoder.row())
         ahead = torch.stack(rows, dim=1)  # (k, C, t + 1)
         image = ahead[..., self.image].sum(dim=-1)
-        return search.score(logits, tokens, own, ahead[..., state.prompt_end :], image)
+        return search.score(logits, tokens, own, ahead[..., self.branch.prompt_end :], image)
 
-    def _roll_back(self, search: Search, state: BranchState, length: int) -> Tensor:
+    def _roll_back(self, search: Search, length: int) -> Tensor:
         """Go back to ``length`` tokens; return scores over the whole vocabulary without what was rejected there.
 
         The cache is cropped to the prompt and the kept part of the answer is read again.
         """
         search.rewind(length)
-        state.crop(state.fed - state.prompt_end)
-        logits = self.decoder.runner.step(state, search.beams.tokens)[:, -1]
+        self.branch.crop(self.branch.fed - self.branch.prompt_end)
+        logits = self.branch.step(search.beams.tokens)[:, -1]
         self.decoder.row()
         return search.reject(logits, length)
 

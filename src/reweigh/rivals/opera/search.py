@@ -1,4 +1,4 @@
-"""OPERA's search over one prompt, as pure bookkeeping: what is kept, penalised and rejected, and when to roll back.
+"""OPERA's search over one prompt, as pure bookkeeping: what is kept, penalized and rejected, and when to roll back.
 
 It knows no model: it takes logits and attention rows, and says which tokens to feed next. It follows the official program
 in its oddities, too: column scores overflow in 16 bits, and a beam whose candidates all overflow continues with other
@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from reweigh.rivals.opera import OPERA
+
 
 @dataclass(frozen=True)
 class Finished:
-    """A hypothesis that has ended: its generated tokens and its length-normalised score."""
+    """A hypothesis that has ended: its generated tokens and its length-normalized score."""
 
     score: float
     tokens: Tensor
@@ -84,26 +88,6 @@ Ends = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Rules:
-    """OPERA's options, and ``generate``'s options for beam search.
-
-    Attributes:
-        prompt: Tokens of the prompt.
-        eos: Tokens that end an answer.
-    """
-
-    scale: float
-    threshold: int
-    candidates: int
-    weight: float
-    prompt: int
-    eos: tuple[int, ...]
-    length_penalty: float
-    early_stopping: bool | str
-    max_length: int
-
-
-@dataclass(frozen=True)
 class Beams:
     """The k beams: generated tokens (k, t), summed log-probabilities (k,), and whether the search continues."""
 
@@ -153,6 +137,11 @@ def leant_on(history: Tensor, where: int, threshold: int) -> bool:
 class Search:
     """The beams of one prompt and their history.
 
+    Args:
+        options: OPERA's own options.
+        config: ``generate``'s settings for beam search.
+        prompt: Tokens of the prompt.
+
     Attributes:
         beams: The current beams.
         maps: Attention (k, t, t) among the tokens of the answer.
@@ -164,12 +153,14 @@ class Search:
         rollbacks: The (from, to) lengths of all roll-backs.
     """
 
-    def __init__(self, rules: Rules, count: int, device: torch.device) -> None:
-        self.rules = rules
+    def __init__(self, options: OPERA, config: Any, prompt: int, device: torch.device) -> None:
+        count, eos = config.num_beams, config._eos_token_tensor
+        self.options, self.prompt = options, prompt
+        self.eos: tuple[int, ...] = () if eos is None else tuple(eos.tolist())
         self.beams = Beams.start(count, device)
         self.maps = torch.zeros(count, 0, 0, device=device)
         self.parents = torch.arange(count, device=device)
-        self.finished = Hypotheses(count, rules.length_penalty, rules.early_stopping, rules.max_length)
+        self.finished = Hypotheses(count, config.length_penalty, config.early_stopping, config.max_length)
         self.moments: list[Moment] = []
         self.leanings: list[Tensor] = []
         self.rejected: dict[int, list[tuple[int, int]]] = {}
@@ -182,7 +173,7 @@ class Search:
         self.moments.append(Moment(self.beams, row, self.parents, self.finished.copy()))
 
     def score(self, logits: Tensor, tokens: Tensor, own: Tensor, rows: Tensor, image: Tensor) -> Tensor:
-        """Return scores (k, V) of the next token: penalised logits of the candidates, -999 elsewhere.
+        """Return scores (k, V) of the next token: penalized logits of the candidates, -999 elsewhere.
 
         Args:
             tokens: The candidates (k, C).
@@ -191,21 +182,21 @@ class Search:
             image: Their attention to the image (k, C).
         """
         before = self.maps[:, None].expand(-1, rows.shape[1], -1, -1)
-        largest, where = column_scores(_joined(before, rows), self.rules.scale).max(dim=-1)
+        largest, where = column_scores(_joined(before, rows), self.options.scale).max(dim=-1)
         self.leanings.append(where.mode(dim=-1).values)
         penalty = -image if rows.shape[-1] <= EARLY else largest
-        scores = (own - self.rules.weight * penalty).to(own.dtype)
+        scores = (own - self.options.weight * penalty).to(own.dtype)
         return torch.full_like(logits, FILLER).scatter(-1, tokens, scores)
 
     def target(self) -> int | None:
         """Return the length to roll back to, if every beam leans on one token and the place is not used up."""
         where = int(self.leanings[-1].mode().values)
         if where + 2 >= WINDOW or not leant_on(
-            torch.stack(self.leanings, dim=-1), where, self.rules.threshold
+            torch.stack(self.leanings, dim=-1), where, self.options.threshold
         ):
             return None
         for length in (where + 1, where):
-            if self.uses.get(length, 0) < self.rules.candidates:
+            if self.uses.get(length, 0) < self.options.candidates:
                 self.uses[length] = self.uses.get(length, 0) + 1
                 return length
         return None
@@ -243,19 +234,19 @@ class Search:
 
     def advance(self, log_probs: Tensor, ends: Ends) -> Tensor:
         """Extend the beams by one token and set finished ones aside; return the parent of each new beam (k,)."""
-        rules, (count, vocab) = self.rules, log_probs.shape
+        count, vocab = log_probs.shape
         # 2 k continuations as in the official program, more if several tokens can end an answer
-        width = min(max(2, 1 + len(rules.eos)) * count, count * vocab)
+        width = min(max(2, 1 + len(self.eos)) * count, count * vocab)
         best, places = (log_probs + self.beams.scores[:, None]).view(1, -1).topk(width, dim=1)
         best, places = best[0], places[0]
-        length = rules.prompt + self.beams.tokens.shape[1]
+        length = self.prompt + self.beams.tokens.shape[1]
         kept: list[int] = []
         for rank, (score, place) in enumerate(zip(best.tolist(), places.tolist(), strict=True)):
-            if place % vocab not in rules.eos:
+            if place % vocab not in self.eos:
                 kept.append(rank)
             elif rank < count:
                 # scored without its end token, and returned with the first of them
-                ended = torch.cat([self.beams.tokens[place // vocab], places.new_tensor(rules.eos[:1])])
+                ended = torch.cat([self.beams.tokens[place // vocab], places.new_tensor(self.eos[:1])])
                 self.finished.add(ended, score, length)
             if len(kept) == count:
                 break

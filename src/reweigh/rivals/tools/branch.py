@@ -1,16 +1,15 @@
 """A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
 
-The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state travels with the main
-pass's batch and follows when the main cache is cropped, reordered by beams, or copied. It never shares a cache, a position
-offset or encoded features with the main pass.
+Contrastive methods feed it the tokens of the main pass; OPERA and HALC, which are decoding loops, run all their passes on
+it. It never shares a cache, a position offset or encoded features with the main pass.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,9 +23,8 @@ from reweigh.runtime.context import suspended
 from reweigh.runtime.decoder import Pass
 
 
-@dataclass(eq=False)
-class BranchState:
-    """The state of one branch: B rows whose cache holds the branch's prompt and the tokens fed since.
+class Branch:
+    """B rows whose cache holds the branch's prompt and the tokens fed since.
 
     Attributes:
         position: The last position (..., B, 1) given to the language model.
@@ -35,11 +33,36 @@ class BranchState:
         prompt_end: Main column at which the prompt ended.
     """
 
-    cache: Any
-    position: Tensor
-    mask: Tensor
-    fed: int
-    prompt_end: int
+    def __init__(self, anatomy: Anatomy, cache: Any, position: Tensor, mask: Tensor, end: int) -> None:
+        self.anatomy = anatomy
+        self.cache = cache
+        self.position = position
+        self.mask = mask
+        self.fed = self.prompt_end = end
+
+    def step(self, ids: Tensor, keep: int = 1) -> Tensor:
+        """Feed tokens (B, n); return the last logits (B, keep, V)."""
+        position = self.position + torch.arange(1, ids.shape[1] + 1, device=self.position.device)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(ids.shape)], dim=1)
+        language_model = self.anatomy.language_model
+        with own_offsets(self.anatomy):
+            output = language_model(
+                input_ids=ids,
+                attention_mask=self.mask,
+                position_ids=position,
+                past_key_values=self.cache,
+                use_cache=True,
+                **_keep(language_model, keep),
+            )
+        self.position = position[..., -1:]
+        self.fed += ids.shape[1]
+        return output.logits[:, -keep:]  # type: ignore[no-any-return]
+
+    def peek(self, ids: Tensor) -> Tensor:
+        """Feed tokens (B, n) and forget them again; return the last logits (B, 1, V)."""
+        logits = self.step(ids)
+        self.crop(ids.shape[1])
+        return logits
 
     def crop(self, columns: int) -> None:
         """Forget the last columns."""
@@ -52,207 +75,79 @@ class BranchState:
     def reorder(self, rows: Tensor) -> None:
         """Follow the main cache into other rows."""
         self.cache.reorder_cache(rows)
-        self.position = self.position.index_select(-2, rows.to(self.position.device))
-        self.mask = self.mask[rows.to(self.mask.device)]
+        self._select(rows)
 
     def repeat(self, times: int) -> None:
         """Follow the main cache into ``times`` copies of each row."""
         if times > 1:
             self.cache.batch_repeat_interleave(times)
-            self.position = self.position.repeat_interleave(times, dim=-2)
-            self.mask = self.mask.repeat_interleave(times, dim=0)
+            self._select(torch.arange(len(self.mask)).repeat_interleave(times))
+
+    def copy(self, rows: Tensor) -> Branch:
+        """Return a new branch with some of the rows."""
+        made = copy.copy(self)
+        made.cache = new_cache(self.anatomy)
+        for index, layer in enumerate(self.cache.layers):
+            made.cache.update(layer.keys[rows], layer.values[rows], index)
+        made._select(rows)
+        return made
+
+    def _select(self, rows: Tensor) -> None:
+        self.position = self.position.index_select(-2, rows.to(self.position.device))
+        self.mask = self.mask[rows.to(self.mask.device)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
+        made = copy.copy(self)  # not the model
+        made.cache = copy.deepcopy(self.cache, memo)
+        return made
 
 
-class Runner:
-    """Starts and steps branches of one model; also runs single passes for a decoding loop."""
+def read_prompt(anatomy: Anatomy, inputs: dict[str, Any], end: int) -> tuple[Branch, Tensor]:
+    """Read a prompt that stands for the first ``end`` main columns; return its branch and last logits (B, 1, V).
 
-    def __init__(self, anatomy: Anatomy) -> None:
-        self.anatomy = anatomy
-        self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
-
-    def start(self, inputs: dict[str, Any], end: int) -> tuple[BranchState, Tensor]:
-        """Read a prompt that stands for the first ``end`` main columns; return its state and last logits (B, 1, V).
-
-        Inputs with ``inputs_embeds`` also have ``input_ids`` of the same shape, for the positions only.
-        """
-        inputs = dict(inputs)
-        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.language_model
-        ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
-        mask = torch.ones_like(ids) if mask is None else mask
-        cache = new_cache(self.anatomy)
-        with self._own_offsets():
-            position = positions(self.anatomy, inputs, mask)
-            if "inputs_embeds" in inputs:
-                del inputs["input_ids"]
-            output = module(
-                **inputs,
-                attention_mask=mask,
-                position_ids=position,
-                past_key_values=cache,
-                use_cache=True,
-                **_keep(self.anatomy.language_model, 1),
-            )
-        return BranchState(cache, position[..., -1:].contiguous(), mask, end, end), output.logits[:, -1:]
-
-    def prefill(
-        self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
-    ) -> tuple[BranchState, Tensor]:
-        """Run the first pass of a decoding loop; return its state and the prompt's logits (B, K, V).
-
-        ``kwargs`` is what ``generate`` hands to the loop; ``why`` says why a kept cache cannot be continued.
-        """
-        cache = kwargs.pop("past_key_values", None)
-        if cache is not None and cache.get_seq_length():
-            raise UnsupportedError(
-                f"{why}, so a kept cache cannot be continued", hint="start without past_key_values"
-            )
-        kwargs = {**kwargs, "past_key_values": new_cache(self.anatomy), "use_cache": True}
-        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
-        output = model(**inputs, return_dict=True)
-        mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
-        mask = torch.ones_like(ids) if mask is None else mask
-        if position is None:
-            position = torch.arange(ids.shape[1], device=ids.device)[None]
-        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
-        cache = kwargs["past_key_values"]
-        end = cache.get_seq_length()
-        return BranchState(cache, last, mask, end, end), output.logits
-
-    def prompt_pass(self) -> Pass:
-        """Return the pass that read a decoding loop's prompt; what later passes see is noted in its ``scratch``."""
-        forward = HookManager.of(self.anatomy).forward
-        if forward is None:
-            raise InputError("generate was called outside the decoder's `with` block")
-        return forward
-
-    def rows(self, state: BranchState, rows: Tensor) -> BranchState:
-        """Copy some rows of a state into a new one."""
-        cache = new_cache(self.anatomy)
-        for index, layer in enumerate(state.cache.layers):
-            cache.update(layer.keys[rows], layer.values[rows], index)
-        position = state.position.index_select(-2, rows)
-        return BranchState(cache, position, state.mask[rows], state.fed, state.prompt_end)
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Run passes over other sequences, e.g. a generation of the decoder's own, without disturbing the main one."""
-        with suspended(self.anatomy.model), self._own_offsets():
-            yield
-
-    def peek(self, state: BranchState, ids: Tensor) -> Tensor:
-        """Feed tokens (B, n) and forget them again; return the last logits (B, 1, V)."""
-        logits = self.step(state, ids)
-        state.crop(ids.shape[1])
-        return logits
-
-    def step(self, state: BranchState, ids: Tensor, keep: int = 1) -> Tensor:
-        """Feed tokens (B, n); return the last logits (B, keep, V)."""
-        position = state.position + torch.arange(1, ids.shape[1] + 1, device=state.position.device)
-        state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
-        with self._own_offsets():
-            output = self.anatomy.language_model(
-                input_ids=ids,
-                attention_mask=state.mask,
-                position_ids=position,
-                past_key_values=state.cache,
-                use_cache=True,
-                **_keep(self.anatomy.language_model, keep),
-            )
-        state.position = position[..., -1:]
-        state.fed += ids.shape[1]
-        return output.logits[:, -keep:]  # type: ignore[no-any-return]
-
-    @contextmanager
-    def _own_offsets(self) -> Iterator[None]:
-        """Run passes without the rotary offsets that the model keeps for the main pass."""
-        main = [part.rope_deltas for part in self._holders]
-        for part in self._holders:
-            part.rope_deltas = None
-        try:
-            yield
-        finally:
-            for part, value in zip(self._holders, main, strict=True):
-                part.rope_deltas = value
-
-
-class Branch:
-    """A branch beside each main sequence.
-
-    Args:
-        make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
-        key: Name of its state in the batch.
+    Inputs with ``inputs_embeds`` also have ``input_ids`` of the same shape, for the positions only.
     """
-
-    def __init__(self, anatomy: Anatomy, make: Callable[[Pass], dict[str, Any]], key: str) -> None:
-        self.make = make
-        self.key = key
-        self.runner = Runner(anatomy)
-
-    def logits(self, forward: Pass) -> Tensor | None:
-        """Return the branch's logits (B, n, V) for the last columns of this pass; ``None`` inside a chunked prompt.
-
-        One column where the prompt ends in this pass, all K columns of a later pass.
-        """
-        if forward.past + forward.length < forward.end:
-            return None
-        state: BranchState | None = forward.batch.branches.get(self.key)
-        found, columns = [], forward.logits.shape[1]
-        if state is None:
-            state, logits = self._start(forward)
-            found.append(logits)
-            forward.batch.branches[self.key] = state
-        else:
-            self._rewind(state, forward)
-        rest = self._tokens(forward)[:, state.fed - forward.past :]
-        if rest.shape[1]:  # also behind a prompt that was read together with a draft of its answer
-            found.append(self.runner.step(state, rest, min(rest.shape[1], columns)))
-        if not found:
-            raise UnsupportedError("a pass gave the second branch nothing new to read")
-        return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
-
-    def _start(self, forward: Pass) -> tuple[BranchState, Tensor]:
-        if forward.start:
-            raise UnsupportedError(
-                "the kept cache was filled before an image was seen, so a second branch cannot be continued",
-                hint="start a new conversation inside the decoder's `with` block",
-            )
-        state, logits = self.runner.start(self.make(forward), forward.end)
-        times = len(forward.rows) // len(logits)  # beams; the branch has read each prompt once
-        state.repeat(times)
-        return state, logits.repeat_interleave(times, dim=0)
-
-    def _rewind(self, state: BranchState, forward: Pass) -> None:
-        """Bring the branch back to where this pass begins."""
-        rows = forward.logits.shape[0]
-        if len(state.mask) != rows:
-            raise UnsupportedError(
-                f"the second branch has {len(state.mask)} rows, but this pass has {rows}",
-                hint="continue a kept cache with the number of rows it was filled with",
-            )
-        if forward.start >= state.prompt_end and forward.new():
-            raise UnsupportedError(
-                "the continued conversation shows a new image, which the second branch cannot take in",
-                hint="start a new conversation with all the images",
-            )
-        target = state.prompt_end if forward.cache is None else min(state.fed, forward.past)
-        if target < state.prompt_end:
-            raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
-        # without a main cache beams cannot be followed: what they generated is read again
-        state.crop(state.fed - target)
-
-    def _tokens(self, forward: Pass) -> Tensor:
-        ids = forward.arguments.get("input_ids")
-        if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
-            return torch.empty(forward.logits.shape[0], forward.length, dtype=torch.int64)
-        return ids  # type: ignore[no-any-return]
+    inputs = dict(inputs)
+    module = anatomy.model if "pixel_values" in inputs else anatomy.language_model
+    ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
+    mask = torch.ones_like(ids) if mask is None else mask
+    cache = new_cache(anatomy)
+    with own_offsets(anatomy):
+        # as generate would number this prompt: padding-aware, three-dimensional where needed
+        given = {**inputs, "attention_mask": mask}
+        position = anatomy.language_model._prepare_position_ids_for_generation(ids, given)
+        if "inputs_embeds" in inputs:
+            del inputs["input_ids"]
+        output = module(
+            **inputs,
+            attention_mask=mask,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+            **_keep(anatomy.language_model, 1),
+        )
+    return Branch(anatomy, cache, position[..., -1:].contiguous(), mask, end), output.logits[:, -1:]
 
 
-def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
-    """Return the positions that ``generate`` would give this prompt: padding-aware, three-dimensional where needed."""
-    prepare = getattr(anatomy.language_model, "_prepare_position_ids_for_generation", None)
-    if prepare is None:
-        return (mask.long().cumsum(-1) - 1).clamp_min(0)
-    return prepare(inputs["input_ids"], {**inputs, "attention_mask": mask})  # type: ignore[no-any-return]
+@contextmanager
+def beside(anatomy: Anatomy) -> Iterator[None]:
+    """Run passes over other sequences, e.g. a generation of the decoder's own, without disturbing the main one."""
+    with suspended(anatomy.model), own_offsets(anatomy):
+        yield
+
+
+@contextmanager
+def own_offsets(anatomy: Anatomy) -> Iterator[None]:
+    """Run passes without the rotary offsets that a model keeps for the main pass."""
+    holders = (anatomy.model, anatomy.model.base_model)
+    main = {part: part.rope_deltas for part in holders if "rope_deltas" in vars(part)}
+    for part in main:
+        part.rope_deltas = None
+    try:
+        yield
+    finally:
+        for part, value in main.items():
+            part.rope_deltas = value
 
 
 def new_cache(anatomy: Anatomy) -> Any:
@@ -266,6 +161,41 @@ def new_cache(anatomy: Anatomy) -> Any:
 def _keep(module: Any, columns: int) -> dict[str, int]:
     known = inspect.signature(module.forward).parameters
     return {"logits_to_keep": columns} if "logits_to_keep" in known else {}
+
+
+# For decoding loops
+
+
+def prefill(
+    anatomy: Anatomy, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
+) -> tuple[Branch, Tensor]:
+    """Run the first pass of a decoding loop; return its branch and the prompt's logits (B, K, V).
+
+    ``kwargs`` is what ``generate`` hands to the loop; ``why`` says why a kept cache cannot be continued.
+    """
+    cache = kwargs.pop("past_key_values", None)
+    if cache is not None and cache.get_seq_length():
+        raise UnsupportedError(
+            f"{why}, so a kept cache cannot be continued", hint="start without past_key_values"
+        )
+    cache = new_cache(anatomy)
+    kwargs = {**kwargs, "past_key_values": cache, "use_cache": True}
+    inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+    output = model(**inputs, return_dict=True)
+    mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
+    mask = torch.ones_like(ids) if mask is None else mask
+    if position is None:
+        position = torch.arange(ids.shape[1], device=ids.device)[None]
+    last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
+    return Branch(anatomy, cache, last, mask, cache.get_seq_length()), output.logits
+
+
+def prompt_pass(anatomy: Anatomy) -> Pass:
+    """Return the pass that read a decoding loop's prompt; what later passes see is noted in its ``scratch``."""
+    forward = HookManager.of(anatomy).forward
+    if forward is None:
+        raise InputError("generate was called outside the decoder's `with` block")
+    return forward
 
 
 def after_prompts(prompts: Tensor, answers: Sequence[Sequence[int] | Tensor], config: Any) -> Tensor:

@@ -3,6 +3,9 @@
 y = (1 + alpha) a - alpha r on the tokens that pass the plausibility cut a >= max a + ln beta. VCD, ICD, SID, PAI, M3ID,
 CODE, DAMRO and ASD differ in their branch, in the space (logits or log-probabilities), and in the weight.
 
+The branch starts when the main pass has read the prompt and is then fed the same tokens. It travels with the main pass's
+batch and follows when the main cache is cropped, reordered by beams, or copied.
+
 The formulas are pure functions on batches of logits (..., V) and treat each row by itself; a weight or a ratio is one
 number, or a tensor (..., 1) with one per row. A cut token is minus infinity. A token exactly on the cut stays; one that
 the main pass rules out is cut.
@@ -15,12 +18,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.branch import Branch
+from reweigh.rivals.tools.branch import Branch, read_prompt
 from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 CUT = float("-inf")
+
+BRANCH = "contrast"
+"""Name of the branch in the batch."""
 
 
 def keep_ratio(logits: Tensor, ratio: float | Tensor) -> Tensor:
@@ -67,7 +74,6 @@ class Contrast(Decoder):
         super().__init__(anatomy, processor)
         self.alpha = in_range("alpha", alpha, 0)
         self.beta = in_range("beta", beta, 0, 1)
-        self.branch = Branch(anatomy, self.branch_inputs, type(self).__name__)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """Return the branch's prompt, as the model's forward takes it."""
@@ -91,5 +97,56 @@ class Contrast(Decoder):
         return forward.with_last(edited, forward.image_rows())
 
     def reference(self, forward: Pass) -> Tensor | None:
-        """Return the branch's logits for the last columns of this pass."""
-        return self.branch.logits(forward)
+        """Return the branch's logits (B, n, V) for the last columns of this pass; ``None`` inside a chunked prompt.
+
+        One column where the prompt ends in this pass, all K columns of a later pass.
+        """
+        if forward.past + forward.length < forward.end:
+            return None
+        branch: Branch | None = forward.batch.branches.get(BRANCH)
+        found, columns = [], forward.logits.shape[1]
+        if branch is None:
+            branch, logits = self._start(forward)
+            found.append(logits)
+            forward.batch.branches[BRANCH] = branch
+        else:
+            rewind(branch, forward)
+        ids = forward.arguments.get("input_ids")
+        # a prompt given as embeddings has no ids; the branch has read it from its own inputs
+        rest = None if ids is None else ids[:, branch.fed - forward.past :]
+        if rest is not None and rest.shape[1]:  # also behind a prompt that was read together with a draft
+            found.append(branch.step(rest, min(rest.shape[1], columns)))
+        if not found:
+            raise UnsupportedError("a pass gave the second branch nothing new to read")
+        return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
+
+    def _start(self, forward: Pass) -> tuple[Branch, Tensor]:
+        if forward.start:
+            raise UnsupportedError(
+                "the kept cache was filled before an image was seen, so a second branch cannot be continued",
+                hint="start a new conversation inside the decoder's `with` block",
+            )
+        branch, logits = read_prompt(self.anatomy, self.branch_inputs(forward), forward.end)
+        times = len(forward.rows) // len(logits)  # beams; the branch has read each prompt once
+        branch.repeat(times)
+        return branch, logits.repeat_interleave(times, dim=0)
+
+
+def rewind(branch: Branch, forward: Pass) -> None:
+    """Bring a branch back to where a pass begins."""
+    rows = forward.logits.shape[0]
+    if len(branch.mask) != rows:
+        raise UnsupportedError(
+            f"the second branch has {len(branch.mask)} rows, but this pass has {rows}",
+            hint="continue a kept cache with the number of rows it was filled with",
+        )
+    if forward.start >= branch.prompt_end and forward.new():
+        raise UnsupportedError(
+            "the continued conversation shows a new image, which the second branch cannot take in",
+            hint="start a new conversation with all the images",
+        )
+    # without a main cache beams cannot be followed: what they generated is read again
+    target = branch.prompt_end if forward.cache is None else min(branch.fed, forward.past)
+    if target < branch.prompt_end:
+        raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
+    branch.crop(branch.fed - target)

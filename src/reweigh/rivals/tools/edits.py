@@ -165,12 +165,25 @@ def in_image_rows(edited: Tensor, own: Tensor, forward: Pass) -> Tensor:
 
 
 def image_keys(rows: Sequence[Row], total: int, width: int, device: torch.device) -> Tensor:
-    """Return which of the ``width`` attention keys of each row are image columns, bool (rows, width).
-
-    Keys are the last ``width`` of ``total`` columns; a longer, pre-allocated cache has empty keys behind them.
-    """
-    mask = torch.zeros(len(rows), max(total, width), dtype=torch.bool)
+    """Return which of the last ``width`` of ``total`` attention keys of each row are image columns, bool (rows, width)."""
+    mask = torch.zeros(len(rows), total, dtype=torch.bool)
     for row, sequence in enumerate(rows):
         mask[row, [column for column in sequence.positions if column < total]] = True
-    mask = mask[:, total - width : total] if width <= total else mask
-    return mask.to(device)
+    return last_keys(mask, width).to(device)
+
+
+def unpadded(forward: Pass) -> Tensor:
+    """Mark the columns of each row up to the end of the pass that are not padding, bool (B, n)."""
+    mask = forward.arguments.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.ndim != 2:  # a pre-allocated cache has a mask of four dimensions
+        given = forward.inputs.get("attention_mask")
+        rows = [row.row for row in forward.rows]
+        mask = torch.ones(len(rows), 0) if given is None else given[rows]
+    total = forward.past + forward.length
+    return F.pad(mask[:, :total].bool(), (0, max(0, total - mask.shape[1])), value=True)
+
+
+def last_keys(mask: Tensor, width: int) -> Tensor:
+    """Return the last ``width`` columns of a mask (B, n); a longer, pre-allocated cache has empty keys behind them."""
+    total = mask.shape[1]
+    return mask[:, total - width :] if width <= total else F.pad(mask, (0, width - total))

@@ -6,7 +6,7 @@ A branch reads raw pixels, never the features that ``generate`` encodes ahead: t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,12 @@ def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     ids, mask = prompt_ids(inputs), inputs.get("attention_mask")
     seen = torch.ones_like(ids) if mask is None else mask
     return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
+
+
+def span(row: Sequence[int], tokens: Collection[int]) -> tuple[int, int]:
+    """Return the place of the first of some tokens in a row, and the place after the last; (0, 0) if there is none."""
+    places = [place for place, token in enumerate(row) if token in tokens]
+    return (places[0], places[-1] + 1) if places else (0, 0)
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> dict[str, Tensor]:

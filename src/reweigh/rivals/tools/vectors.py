@@ -1,8 +1,8 @@
-"""What is learned from a model's labelled answers, kept in sealed folders like reference tables.
+"""What ASD, VTI and Nullu learn from a model's labeled answers, kept in a sealed folder like a reference table.
 
-:class:`SteeringVectors` (ASD) are differences between the states of factual and hallucinated tokens. :class:`PairDirections`
-(VTI, Nullu) come from pairs of answers about one image, one truthful and one that names absent objects; their states are
-transformers' ``hidden_states``: index 0 is the embeddings, the last one is normed.
+ASD's vectors are differences between the states of factual and hallucinated tokens. The directions of VTI and Nullu come
+from pairs of answers about one image, one truthful and one that names absent objects; their states are transformers'
+``hidden_states``: index 0 is the embeddings, the last one is normed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,80 +24,13 @@ from reweigh.tables.identity import Identity
 
 Floats = NDArray[np.float32]
 
-SCHEMA = 1
+SCHEMA = 2
 MAKE = "`reweigh compare MODEL -m asd,vti` (in OUT/steering)"
 MORE_IMAGES = "use more images, or ones that the model gets wrong"
 
 
-class Learned:
-    """An artifact of one model: a dataclass whose fields are the numbers and facts that its layout names."""
-
-    layout: ClassVar[SealedFolder]
-    made_with: Mapping[str, Any]
-
-    def is_usable(self) -> bool:
-        """Whether the numbers can be what the page says, whatever their hash."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        model = self.made_with.get("identity", {}).get("model_id", "?")
-        return f"<{type(self).__name__} of {model!r}>"
-
-    def page(self) -> dict[str, Any]:
-        """What the page says besides hashes."""
-        return {"schema_version": SCHEMA} | {name: getattr(self, name) for name in self.layout.fields}
-
-    def arrays(self) -> dict[str, Floats]:
-        """The numbers by name."""
-        return {name: getattr(self, name) for name in self.layout.arrays}
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of everything the artifact says."""
-        return sha256_json(self.page() | {name: array.tolist() for name, array in self.arrays().items()})
-
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the artifact into a folder; refuse to replace files that something else wrote."""
-        return self.layout.write_output(Path(folder), self.page(), self.arrays())
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read and verify an artifact from its folder."""
-        page, arrays = cls.layout.read(Path(folder))
-        numbers = {name: arrays[name] for name in cls.layout.arrays}
-        found = cls(**numbers, **{name: page[name] for name in cls.layout.fields})
-        found.verify()
-        return found
-
-    @classmethod
-    def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
-        """Return an artifact, or load it from a folder; refuse another model's unless forced."""
-        found = cls.load(given) if isinstance(given, str | Path) else given
-        if not force:
-            found.check_pairing(identify(anatomy, processor))
-        return found
-
-    def verify(self) -> None:
-        """Refuse impossible values, even if the checksum matches."""
-        if not self.is_usable():
-            raise ArtifactError(f"the {self.layout.kind} are not usable", hint=f"make them again with {MAKE}")
-
-    def check_pairing(self, identity: Identity) -> None:
-        """Refuse an artifact that another model or processor made, naming both sides."""
-        record = self.made_with.get("identity")
-        record = record if isinstance(record, Mapping) else {}
-        lacking = [f"its {name} is not recorded" for name in identity.missing(record)]
-        differing = lacking or identity.differences(record)
-        if differing:
-            raise MismatchError(
-                f"these {self.layout.kind} were made with {record.get('model_id') or 'another model'}, "
-                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
-                hint="make them for this model, or pass force=True if you know that the difference does not matter",
-            )
-
-
 class LabelledSums:
-    """Sums of labelled states, separately for factual and hallucinated tokens, in float64."""
+    """Sums of labeled states, separately for factual and hallucinated tokens, in float64."""
 
     def __init__(self, blocks: int, width: int) -> None:
         self.sums = np.zeros((2, blocks, width))
@@ -120,49 +53,6 @@ class LabelledSums:
         factual, hallucinated = self.sums / self.counts[:, None, None]
         found: Floats = (factual - hallucinated).astype(np.float32)
         return found
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SteeringVectors(Learned):
-    """For each block the mean state of factual tokens minus that of hallucinated ones.
-
-    Attributes:
-        layers: 0-based blocks, ascending.
-        vectors: One for each block, float32 (L, d).
-        factual: How many tokens named an object that is there.
-        hallucinated: How many tokens named an absent one.
-        made_with: Identity of model and processor, prompt, records and their hash, versions.
-    """
-
-    layers: Sequence[int]
-    vectors: Floats
-    factual: int
-    hallucinated: int
-    made_with: Mapping[str, Any]
-
-    layout = SealedFolder(
-        kind="steering vectors",
-        page="steering_vectors.json",
-        numbers="steering_vectors.safetensors",
-        arrays=("vectors",),
-        fields={"layers": list, "factual": int, "hallucinated": int, "made_with": dict},
-        schemas=(SCHEMA,),
-        remedy=f"make some with {MAKE}, or fetch them again",
-    )
-
-    def is_usable(self) -> bool:
-        """Whether there is a finite vector for each block of the model, in order."""
-        vectors, layers = self.vectors, self.layers
-        blocks = self.made_with.get("identity", {}).get("blocks", float("inf"))
-        return bool(
-            all(type(layer) is int and 0 <= layer < blocks for layer in layers)
-            and sorted(set(layers)) == list(layers)
-            and vectors.dtype == np.float32
-            and vectors.ndim == 2
-            and len(vectors) == len(layers) > 0
-            and np.isfinite(vectors).all()
-            and min(self.factual, self.hallucinated) >= 1
-        )
 
 
 RANK = 16
@@ -214,53 +104,102 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairDirections(Learned):
-    """The directions in which truthful and hallucinated answers differ.
+class SteeringVectors:
+    """The directions in which a model's factual and hallucinated answers differ.
 
     Attributes:
+        vectors: ASD's, the mean state of factual tokens minus that of hallucinated ones after each block, float32 (L, d).
         direction: VTI's, one for each block, float32 (L, d).
         subspace: Nullu's, orthonormal rows for each block, float32 (L, k, d).
-        pairs: How many pairs of answers they come from.
-        made_with: Identity of model and processor, records and their hash, versions.
+        factual: How many tokens named an object that is there.
+        hallucinated: How many tokens named an absent one.
+        pairs: How many pairs of answers there were.
+        made_with: Identity of model and processor, prompt, records and their hash, versions.
     """
 
+    vectors: Floats
     direction: Floats
     subspace: Floats
+    factual: int
+    hallucinated: int
     pairs: int
     made_with: Mapping[str, Any]
 
     layout = SealedFolder(
-        kind="pair directions",
-        page="pair_directions.json",
-        numbers="pair_directions.safetensors",
-        arrays=("direction", "subspace"),
-        fields={"pairs": int, "made_with": dict},
-        schemas=(SCHEMA,),
+        kind="steering vectors",
+        page="steering_vectors.json",
+        numbers="steering_vectors.safetensors",
+        arrays=("vectors", "direction", "subspace"),
+        fields={"factual": int, "hallucinated": int, "pairs": int, "made_with": dict},
+        schema=SCHEMA,
         remedy=f"make some with {MAKE}, or fetch them again",
     )
 
+    def __repr__(self) -> str:
+        return f"<SteeringVectors of {self.made_with.get('identity', {}).get('model_id', '?')!r}>"
+
+    def page(self) -> dict[str, Any]:
+        """What the page says besides hashes."""
+        return {"schema_version": SCHEMA} | {name: getattr(self, name) for name in self.layout.fields}
+
+    def arrays(self) -> dict[str, Floats]:
+        """The numbers by name."""
+        return {name: getattr(self, name) for name in self.layout.arrays}
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the artifact says."""
+        return sha256_json(self.page() | {name: array.tolist() for name, array in self.arrays().items()})
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the artifact into a folder; refuse to replace files that something else wrote."""
+        return self.layout.write_output(Path(folder), self.page(), self.arrays())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read and verify an artifact from its folder."""
+        page, arrays = cls.layout.read(Path(folder))
+        said: dict[str, Any] = {name: arrays[name] for name in cls.layout.arrays}
+        found = cls(**said, **{name: page[name] for name in cls.layout.fields})
+        found.verify()
+        return found
+
     @classmethod
     def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
-        """Return the directions; refuse those of a model with another number of blocks."""
-        found = super().of(given, anatomy, processor, force=force)
-        if len(found.direction) != len(anatomy.blocks):
+        """Return an artifact, or load it from a folder; refuse another model's unless forced."""
+        found = cls.load(given) if isinstance(given, str | Path) else given
+        if not force:
+            found.check_pairing(identify(anatomy, processor))
+        if len(found.vectors) != len(anatomy.blocks):
             raise InputError(
-                f"there are pair directions of {len(found.direction)} blocks, but the model has {len(anatomy.blocks)}",
+                f"there are steering vectors of {len(found.vectors)} blocks, but the model has {len(anatomy.blocks)}",
                 hint=f"make them again with {MAKE}",
             )
         return found
 
-    def is_usable(self) -> bool:
-        """Whether directions and subspaces are finite, of one shape, and the rows of a subspace orthonormal."""
-        direction, subspace = self.direction, self.subspace
+    def verify(self) -> None:
+        """Refuse impossible values, even if the checksum matches."""
+        vectors, subspace = self.vectors, self.subspace
         fits = (
-            direction.dtype == subspace.dtype == np.float32
-            and direction.ndim == 2
+            all(array.dtype == np.float32 and np.isfinite(array).all() for array in self.arrays().values())
+            and vectors.ndim == 2
             and subspace.ndim == 3
-            and (len(direction), direction.shape[-1]) == (len(subspace), subspace.shape[-1])
-            and np.isfinite(direction).all()
+            and vectors.shape == self.direction.shape == (len(subspace), subspace.shape[-1])
+            and min(len(vectors), self.factual, self.hallucinated) >= 1
             and 1 <= subspace.shape[1] <= min(RANK, self.pairs)
         )
-        return bool(
-            fits and np.abs(subspace @ subspace.swapaxes(1, 2) - np.eye(subspace.shape[1])).max() <= 1e-3
-        )
+        if not fits or np.abs(subspace @ subspace.swapaxes(1, 2) - np.eye(subspace.shape[1])).max() > 1e-3:
+            raise ArtifactError("the steering vectors are not usable", hint=f"make them again with {MAKE}")
+
+    def check_pairing(self, identity: Identity) -> None:
+        """Refuse an artifact that another model or processor made, naming both sides."""
+        record = self.made_with.get("identity")
+        record = record if isinstance(record, Mapping) else {}
+        lacking = [f"its {name} is not recorded" for name in identity.missing(record)]
+        differing = lacking or identity.differences(record)
+        if differing:
+            raise MismatchError(
+                f"these steering vectors were made with {record.get('model_id') or 'another model'}, "
+                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
+                hint="make them for this model, or pass force=True if you know that the difference does not matter",
+            )
