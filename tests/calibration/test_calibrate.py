@@ -647,7 +647,10 @@ def test_a_layer_of_another_calibration_is_refused(llava, whole, tmp_path):
     layer = min(other.tables)
     shutil.rmtree(mixed / f"layer-{layer}")
     shutil.copytree(tmp_path / "other" / f"layer-{layer}", mixed / f"layer-{layer}")
-    for load_it in (Calibration.load, lambda folder: reweigh.ReferenceTable.load(folder, layer=layer)):
+    for load_it in (
+        Calibration.load,
+        lambda folder: reweigh.ReferenceTable.from_pretrained(folder, layer=layer),
+    ):
         with pytest.raises(ArtifactError, match="calibration"):
             load_it(mixed)
 
@@ -656,7 +659,7 @@ def test_a_layer_on_another_layers_numbers_is_refused(whole, tmp_path):
     """Under right hashes: both tables say the same of their making."""
     mixed = shutil.copytree(whole[1], tmp_path / "mixed")
     first, second = (whole[0].tables[layer] for layer in sorted(whole[0].tables))
-    replace(second, layer=first.layer, point=None).save(mixed / f"layer-{first.layer}")
+    replace(second, layer=first.layer, point=None).save_pretrained(mixed / f"layer-{first.layer}")
     with pytest.raises(ArtifactError, match=f"layer-{first.layer}"):
         Calibration.load(mixed)
 

@@ -62,5 +62,5 @@ def test_an_unknown_family_or_too_few_blocks_have_none():
     ],
 )
 def test_the_point_in_use_says_who_chose_it(family, blocks, layer, said):
-    table = ReferenceTable.load(table_path(), layer=layer)
+    table = ReferenceTable.from_pretrained(table_path(), layer=layer)
     assert str(point_in_use(family, blocks, table, None)) == said

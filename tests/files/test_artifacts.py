@@ -97,24 +97,6 @@ def test_a_place_that_is_not_a_folder_is_named(tmp_path):
         artifacts.append_jsonl(tmp_path / "file" / "rows.jsonl", [{}])
 
 
-def test_leftovers_of_killed_writers_are_dropped_and_only_they(tmp_path):
-    page, other = tmp_path / "layer-1" / "page.json", tmp_path / "layer-1" / "other.json"
-    page.parent.mkdir()
-    mine = f".page.json.0a1b2c3d{artifacts.LEFTOVER}"
-    for name in (
-        mine,
-        f".other.json.0a1b2c3d{artifacts.LEFTOVER}",
-        ".film.mp4.x.part",
-        ".page.json.abc.part",
-    ):
-        (page.parent / name).write_text("half")
-    artifacts.drop_leftovers(page)
-    assert mine not in listing(page.parent)
-    assert len(listing(page.parent)) == 3
-    artifacts.drop_leftovers(other)
-    assert listing(page.parent) == [".film.mp4.x.part", ".page.json.abc.part"]
-
-
 def test_a_folder_of_ones_own_is_cleared_of_abandoned_files_alone(tmp_path):
     kept = [
         ".film.part",

@@ -17,10 +17,14 @@ KIND = SealedFolder(
     numbers="sample.safetensors",
     arrays=("values",),
     fields={"name": str, "rows": int},
-    schemas=(1, 2),
+    schema=2,
 )
 PAGE = {"schema_version": 2, "name": "ä", "rows": 3}
 ARRAYS = {"values": np.arange(3.0), "more": np.arange(2, dtype=np.int32)}
+
+
+def files(folder):
+    return folder / KIND.page, folder / KIND.numbers
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def test_what_was_written_comes_back(folder, tmp_path):
     assert {**PAGE, "numbers_sha256": page["numbers_sha256"]} == page
     assert all(np.array_equal(arrays[name], ARRAYS[name]) for name in ARRAYS)
     KIND.write(tmp_path / "b", PAGE, ARRAYS)
-    for one, other in zip(KIND.files(folder), KIND.files(tmp_path / "b"), strict=True):
+    for one, other in zip(files(folder), files(tmp_path / "b"), strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert KIND.is_in(folder)
     assert not KIND.is_in(tmp_path)
@@ -41,7 +45,7 @@ def test_what_was_written_comes_back(folder, tmp_path):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_every_flipped_byte_is_refused(folder, which):
-    path = KIND.files(folder)[which]
+    path = files(folder)[which]
     data = path.read_bytes()
     blanks = 0
     for place in range(len(data)):

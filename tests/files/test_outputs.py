@@ -8,7 +8,7 @@ from reweigh.errors import InputError
 from reweigh.files import outputs
 from reweigh.files.artifacts import sha256_text, write_json
 from reweigh.files.outputs import RECORD, claim, is_own, write_output, write_sealed_output
-from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.files.seals import read_sealed
 
 
 def test_our_own_output_is_replaced(tmp_path):
@@ -120,28 +120,3 @@ def test_a_kill_while_writing_leaves_an_output_that_is_ours(tmp_path, monkeypatc
         write_output(page, "two")
     assert kept["page.md"] == [sha256_text("one"), sha256_text("two")]
     assert is_own(page)
-
-
-def test_a_page_of_an_earlier_version_vouches_for_what_was_written_with_it(tmp_path):
-    """Folders of before the record resume; a page that names a hash vouches for that content alone."""
-    for name in ("report.html", "items.jsonl"):
-        (tmp_path / name).write_text(f"old {name}")
-    paths = [tmp_path / "report.html", tmp_path / "items.jsonl"]
-    write_sealed(tmp_path / "results.json", {"files": {"items.jsonl": sha256_text("old items.jsonl")}})
-    claim(paths, beside=tmp_path / "results.json")
-    for path in paths:
-        write_output(path, "new")
-    (tmp_path / "report.html").write_text("mine")
-    with pytest.raises(InputError, match="report"):
-        claim(paths, beside=tmp_path / "results.json")
-
-
-def test_a_page_vouches_neither_for_other_contents_nor_unsealed(tmp_path):
-    (tmp_path / "items.jsonl").write_text("mine")
-    page = tmp_path / "results.json"
-    write_sealed(page, {"files": {"items.jsonl": sha256_text("ours")}})
-    with pytest.raises(InputError, match="items"):
-        claim([tmp_path / "items.jsonl"], beside=page)
-    write_json(page, {})
-    with pytest.raises(InputError, match="items"):
-        claim([tmp_path / "items.jsonl"], beside=page)

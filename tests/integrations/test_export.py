@@ -84,8 +84,8 @@ def test_a_model_folder_edits_plain_generate(session, inputs, folder, tmp_path):
 
 
 def test_what_an_export_holds(folder):
-    table = reweigh.ReferenceTable.load(folder)
-    original = reweigh.ReferenceTable.load(world.table_path())
+    table = reweigh.ReferenceTable.from_pretrained(folder)
+    original = reweigh.ReferenceTable.from_pretrained(world.table_path())
     assert table.fingerprint == original.fingerprint
     assert table.point == original.point
     card = (folder / "README.md").read_text()

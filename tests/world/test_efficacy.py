@@ -34,7 +34,7 @@ def embedded() -> tuple[Any, Any]:
 
 @cache
 def table() -> ReferenceTable:
-    return ReferenceTable.load(table_path(), layer=operating_point()["layer"])
+    return ReferenceTable.from_pretrained(table_path(), layer=operating_point()["layer"])
 
 
 def evidence(shown: Sequence[Scene]) -> torch.Tensor:

@@ -35,7 +35,6 @@ def calibrate(
     batch_size: int = 1,
     dtype: str = "native",
     chunk: int = CHUNK,
-    kernel: str = "auto",
     rule: str = "stable",
     readout: str = DMRR,
     shard: str = "1/1",
@@ -80,7 +79,6 @@ def calibrate(
         batch_size=batch_size,
         dtype=dtype,
         chunk=chunk,
-        kernel=kernel,
         readout=readout,
         rule=rule,
         shard=shard,
@@ -89,45 +87,42 @@ def calibrate(
     return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)
 
 
-class Calibrator:
-    """Observes batches with a job inside an actor."""
+def open_calibrator(
+    *,
+    name: str,
+    called: str,
+    load: Mapping[str, Any],
+    settings: CalibrationSettings,
+    engine: Mapping[str, Any] | None = None,
+) -> Worker:
+    """Open a worker that loads a model and observes batches; tables call the model what it is ``called``.
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    Args:
+        load: Arguments of ``families.load.load``.
+        engine: Arguments of vLLM, which then loads the model instead.
+    """
+    job: Job
+    if engine is not None:
+        from reweigh.calibration.vllm import VllmJob
 
-    def describe(self) -> dict[str, Any]:
-        """Return what every table of this calibration carries."""
-        return self.job.made_with()
+        job = VllmJob(name, settings, name=called, engine=engine)
+    else:
+        from reweigh.families.load import load as load_model
 
-    def work(self, task: Sequence[CorpusImage]) -> Observed:
+        model, processor = load_model(name, **load)
+        model.name_or_path = called
+        job = open_job(model, processor, settings)
+
+    def observe(batch: Sequence[CorpusImage]) -> Observed:
         """Observe one batch; its files must have the same content here as on the driver."""
-        [(_, observed)] = observe_batches(self.job, {0: task})
+        [(_, observed)] = observe_batches(job, {0: batch})
         return observed
 
-
-def calibrator(
-    *, name: str, load: Mapping[str, Any], called: str, settings: CalibrationSettings
-) -> Calibrator:
-    """Make a worker that loads a model with transformers; tables call the model what it is ``called``."""
-    from reweigh.families.load import load as load_model
-
-    model, processor = load_model(name, **load)
-    model.name_or_path = called
-    return Calibrator(open_job(model, processor, settings))
-
-
-def vllm_calibrator(
-    *, name: str, called: str, engine: Mapping[str, Any], settings: CalibrationSettings
-) -> Calibrator:
-    """Make a worker whose model vLLM loads, with the arguments ``engine``."""
-    from reweigh.calibration.vllm import open_vllm_job
-
-    return Calibrator(open_vllm_job(name, settings, name=called, engine=engine))
+    return job.made_with(), observe
 
 
 def calibrate_on(
     cluster: Cluster,
-    make: Callable[..., Worker],
     arguments: dict[str, Any],
     images: str | Path | Sequence[Any],
     settings: CalibrationSettings,
@@ -136,13 +131,13 @@ def calibrate_on(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate with the actors of a cluster; ``make(**arguments, settings=settings)`` is the worker in each.
+    """Calibrate with the actors of a cluster; ``arguments`` are ``open_calibrator``'s.
 
     The result is, byte for byte, that of one machine with the same settings, packages and kind of device.
     """
     # actors take any batch: shard and rule are the driver's, and the same actors serve every shard
     given = replace(settings, shard="1/1", rule="stable")
-    with ray_pool(cluster, make, {**arguments, "settings": given}) as pool:
+    with ray_pool(cluster, open_calibrator, {**arguments, "settings": given}) as pool:
         return run(
             lambda batches: pool.unordered(batches.items()),
             pool.described,

@@ -17,6 +17,7 @@ from reweigh.method.lens import CHUNK, DTYPES, Lens
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
+from reweigh.runtime.reader import Reader
 from reweigh.shards import Shard
 from reweigh.tables.identity import Identity
 from reweigh.tables.observations import ImageObservations
@@ -39,7 +40,6 @@ class CalibrationSettings:
         batch_size: Images decoded together; part of the record, since padding can change rounding.
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
         chunk: Positions per matrix product.
-        kernel: Ranking kernel.
         readout: How logits become evidence: the method's "dmrr", or another one for comparison.
         rule: Which tokens are registered: "stable" (the paper's), or "count-N".
         shard: Part of the images, as i/n.
@@ -52,7 +52,6 @@ class CalibrationSettings:
     batch_size: int = 1
     dtype: str = "native"
     chunk: int = CHUNK
-    kernel: str = "auto"
     readout: str = DMRR
     rule: str = "stable"
     shard: str = "1/1"
@@ -108,16 +107,13 @@ class TransformersJob:
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one batch greedily and turn it into observations, one per row."""
-        return observe(
-            self.anatomy,
-            self.lens,
-            self.layers,
-            keys,
-            inputs,
-            max_new_tokens=self.settings.max_new_tokens,
-            kernel=self.settings.kernel,
-            readout=self.settings.readout,
-        )
+        return observe(self.anatomy, self.reader(), keys, inputs, max_new_tokens=self.settings.max_new_tokens)
+
+    def reader(self) -> Reader:
+        """Return what reads the evidence; a matched readout keeps DMRR beside it."""
+        readout = self.settings.readout
+        readouts = (readout, DMRR) if READOUTS[readout].matched else (readout,)
+        return Reader(self.lens, self.layers, readouts=readouts)
 
 
 def record_of(

@@ -10,7 +10,8 @@ from reweigh.calibration.job import TransformersJob, stored_greedy_settings
 from reweigh.engines.mlx.generation import answer_of, build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import checkpoint_folder
-from reweigh.engines.transformers.observe import StepObserver, observations_of, observing_reader
+from reweigh.engines.transformers.observe import StepObserver
+from reweigh.runtime.decoder import Watcher
 from reweigh.tables.observations import ImageObservations
 
 
@@ -36,9 +37,8 @@ class MlxJob(TransformersJob):
         return [self._observe_row(key, row) for key, row in zip(keys, inputs["rows"], strict=True)]
 
     def _observe_row(self, key: str, row: Mapping[str, Any]) -> ImageObservations:
-        settings = self.settings
-        reader = observing_reader(self.lens, self.layers, settings.readout, settings.kernel)
-        observer = StepObserver(self.anatomy, reader)
-        with MlxHooks.of(self.anatomy).serving(observer.request()):
-            said = answer_of(self.anatomy.model, self.processor, row, max_tokens=settings.max_new_tokens)
-        return observations_of(observer, [key], [len(said.tokens)])[0]  # mlx-vlm computes a step ahead
+        observer, longest = StepObserver(self.reader()), self.settings.max_new_tokens
+        watcher = Watcher(self.anatomy, self.layers, observer.see)
+        with MlxHooks.of(self.anatomy).serving(watcher.request()):
+            said = answer_of(self.anatomy.model, self.processor, row, max_tokens=longest)
+        return observer.observations([key], [len(said.tokens)])[0]  # mlx-vlm computes a step ahead

@@ -50,7 +50,7 @@ class Calibration:
         return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
 
     def warnings(self) -> dict[int, str]:
-        """Warnings about valid but weak tables, by layer."""
+        """Return warnings about valid but weak tables, by layer."""
         return {
             layer: f"only {len(table)} tokens are registered, so the edit will hardly change anything: "
             f"{self.observations.token.size:,} observations of {self.observations.image_count} images are too few"
@@ -91,7 +91,7 @@ class Calibration:
             raise ArtifactError(
                 f"{numbers} is of layers {list(layers)}, its manifest of {made_with['layers']}"
             )
-        tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
+        tables = {layer: ReferenceTable.from_pretrained(folder, layer=layer) for layer in observations.layers}
         for layer, table in tables.items():
             _require_registered(folder / f"layer-{layer}", table, observations)
         return cls(observations, tables, page["made_with"], page["skipped"])
@@ -144,6 +144,6 @@ def merge_calibrations(shards: Iterable[Calibration]) -> Calibration:
 
 
 def _refuse_different(first: dict[str, Any], other: dict[str, Any]) -> None:
-    found = first_difference(first, other, ignore={"identity.model_id"}, absent_is_none=True)
+    found = first_difference(first, other, ignore={"identity.model_id"})
     if found is not None:
         raise MismatchError("the shards differ in {}: {} and {}".format(found.key, *found.words))

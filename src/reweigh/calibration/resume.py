@@ -15,7 +15,7 @@ from typing import Any
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.files.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
+from reweigh.files.artifacts import drop_abandoned, only_one, require_fields, sha256_json
 from reweigh.files.outputs import overwrites
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import DMRR
@@ -119,8 +119,8 @@ class Work:
         for path in work.glob(PARTS):
             if self._is_own(path):
                 path.unlink(missing_ok=True)
-        drop_abandoned(work)
-        drop_leftovers(*self._results())
+        for folder in {work, *(path.parent for path in self._results())}:
+            drop_abandoned(folder)
         for path in (work / JOB, self.folder / LOCK):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it holds other files
@@ -172,7 +172,7 @@ def save_result(done: Calibration, out: Path, *, sources: Sequence[Path]) -> Non
 
 
 def _found_in(out: Path, new: Calibration) -> str | None:
-    """What a folder contains, if it is anything but the calibration to be written."""
+    """Say what a folder contains, if it is anything but the calibration to be written."""
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if WORK in names and not (out / WORK / JOB).exists():  # stopped before anything was written
         names.remove(WORK)
@@ -204,7 +204,7 @@ def finished(work: Work, corpus: Corpus) -> Calibration:
 
 
 def _refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
-    found = first_difference(there, asked, absent_is_none=True)
+    found = first_difference(there, asked)
     if found is None:
         return
     raise MismatchError(

@@ -35,7 +35,7 @@ class VllmJob:
     Args:
         model: A Hub id or a checkpoint folder.
         settings: What is read, and how.
-        name: What tables call the model, if not that.
+        name: What tables call the model.
         engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ... Without a ``dtype`` a CPU
             computes in float32, as the transformers engine loads models there.
     """
@@ -43,6 +43,16 @@ class VllmJob:
     def __init__(
         self, model: str, settings: CalibrationSettings, *, name: str, engine: Mapping[str, Any]
     ) -> None:
+        if settings.readout != DMRR:
+            raise UnsupportedError(
+                f"the readout {settings.readout} is not observed inside vLLM",
+                hint="use the transformers engine for it",
+            )
+        if (settings.dtype, settings.chunk) != ("native", CHUNK):
+            raise UnsupportedError(
+                "vLLM ranks its own logits where it runs: dtype and chunk cannot be set",
+                hint="use the transformers engine for them",
+            )
         try:
             from vllm import LLM
         except ImportError as error:
@@ -102,27 +112,6 @@ class VllmJob:
         taken = self.llm.collective_rpc("reweigh_take")[0]
         taken = {name.rpartition("-")[0]: one for name, one in taken.items()}
         return [_row(key, answer, taken) for key, answer in zip(keys, answers, strict=True)]
-
-
-def open_vllm_job(
-    model: str,
-    settings: CalibrationSettings,
-    *,
-    name: str | None = None,
-    engine: Mapping[str, Any] | None = None,
-) -> VllmJob:
-    """Let vLLM load a model and tie the settings of a calibration to it; see ``VllmJob``."""
-    if settings.readout != DMRR:
-        raise UnsupportedError(
-            f"the readout {settings.readout} is not observed inside vLLM",
-            hint="use the transformers engine for it",
-        )
-    if (settings.dtype, settings.chunk, settings.kernel) != ("native", CHUNK, "auto"):
-        raise UnsupportedError(
-            "vLLM ranks its own logits where it runs: dtype, chunk and kernel cannot be set",
-            hint="use the transformers engine for them",
-        )
-    return VllmJob(model, settings, name=name or model, engine=engine or {})
 
 
 def _layers(model: str, settings: CalibrationSettings, engine: Mapping[str, Any]) -> tuple[int, ...]:

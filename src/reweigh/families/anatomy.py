@@ -28,7 +28,7 @@ COMPILED = "_orig_mod"
 
 
 def unwrap(model: Any) -> tuple[Any, bool]:
-    """The model inside the wrappers of torch.compile and peft, and whether torch.compile was among them.
+    """Return the model inside the wrappers of torch.compile and peft, and whether torch.compile was among them.
 
     Raises:
         UnsupportedError: A wrapper changes what the model computes.
@@ -54,7 +54,7 @@ def _comes_from(package: str, model: Any) -> bool:
 
 
 def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
-    """PeftModel holds a tuner as ``base_model``, the tuner the real model as ``model``."""
+    """Return the model inside a PeftModel, which holds a tuner as ``base_model``, or inside the tuner."""
     name = type(model).__name__
     kinds = set()
     for config in (getattr(model, "peft_config", None) or {}).values():
@@ -132,7 +132,7 @@ class Anatomy:
         return int(layer) % count
 
     def identify(self, processor: Any) -> Identity:
-        """Which model this is, with its processor."""
+        """Identify the model, with its processor."""
         from reweigh.families.identity import identify
 
         return identify(self, processor)
@@ -144,7 +144,7 @@ class Anatomy:
         return Watch(self.model, processor)
 
     def exit_of(self, layer: int) -> nn.Module:
-        """The module that receives block ``layer``'s output: the next block, or the final norm after the last.
+        """Return the module that receives block ``layer``'s output: the next block, or the final norm after the last.
 
         Reading there rather than at the block's output includes what some families add between blocks (DeepStack).
         Layer -1 is the input of the first block, i.e. the embeddings.
@@ -203,7 +203,7 @@ def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:
 
 
 def _decoders(model: Any) -> Iterator[nn.Module]:
-    """Candidates for the text decoder, most specific first."""
+    """Yield candidates for the text decoder, most specific first."""
     roots = [model.get_decoder()] if hasattr(model, "get_decoder") else []
     roots += [
         part for name in ("language_model", "text_model") if (part := getattr(model, name, None)) is not None

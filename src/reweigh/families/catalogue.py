@@ -94,6 +94,6 @@ FAMILIES: Registry[Family] = Registry(
 
 
 def family_of(config: Any) -> Family:
-    """The family of a configuration; the generic record for an unknown ``model_type``."""
+    """Return the family of a configuration; the generic record for an unknown ``model_type``."""
     name = str(getattr(config, "model_type", ""))
     return FAMILIES[name] if name in FAMILIES else Family(name)

@@ -46,7 +46,7 @@ def identify(anatomy: Anatomy, processor: Any | None) -> Identity:
 def describe(
     anatomy: Anatomy, processor: Any | None, samples: Mapping[str, Sampled], *, model_id: str = ""
 ) -> Identity:
-    """The identity of a model, from samples of its weights."""
+    """Return the identity of a model, from samples of its weights."""
     config, model = anatomy.config, anatomy.model
     return Identity(
         model_id=model_id or str(getattr(model, "name_or_path", "") or getattr(config, "_name_or_path", "")),
@@ -63,7 +63,7 @@ def describe(
 
 
 def adapters_of(model: Any) -> dict[str, list[float]]:
-    """The active adapters of a model, each with its distinct scales."""
+    """Return the active adapters of a model, each with its distinct scales."""
     found: dict[str, set[float]] = {}
     for _, layer in adapter_layers(model):
         for name, scale in active_adapters(layer).items():
@@ -125,13 +125,13 @@ class Watch:
         self._marks = self._now()
 
     def changed(self) -> str | None:
-        """What changed first, as text, or ``None``."""
+        """Return what changed first, as text, or ``None``."""
         before, now = self._marks, self._now()
         name = next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
         return None if name is None else f"{name} was changed"
 
     def _now(self) -> dict[str, Any]:
-        """A mark of every setting, adapter and weight, under names that tell what it is."""
+        """Return a mark of every setting, adapter and weight, under names that tell what it is."""
         marks = current_settings(getattr(self.model, "config", None), self.processor)
         for path, layer in adapter_layers(self.model):
             marks[f"the choice of adapters of {plain_name(path)}"] = active_adapters(layer)
@@ -151,7 +151,7 @@ HEADS = ("lm_head.weight", "embed_tokens.weight")
 
 
 def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = "") -> Identity:
-    """The identity that a transformers model loaded from ``folder`` would have.
+    """Return the identity that a transformers model loaded from ``folder`` would have.
 
     Raises:
         UnsupportedError: The folder holds no safetensors, or weights of the model are not among them.
@@ -170,7 +170,7 @@ def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = ""
 
 
 def empty_model(config: Any) -> Anatomy:
-    """The parts of a model of this configuration, without values."""
+    """Return the parts of a model of this configuration, without values."""
     from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
@@ -179,7 +179,7 @@ def empty_model(config: Any) -> Anatomy:
 
 
 def match_names(anatomy: Anatomy, stored: Mapping[str, Sampled]) -> tuple[dict[str, Sampled], list[str]]:
-    """Samples by plain name under the names that weights have in transformers, and the names that have none."""
+    """Give samples the names that weights have in transformers; list the names without a sample."""
     found: dict[str, Sampled] = {}
     absent = []
     for name in anatomy.model.state_dict():
@@ -210,5 +210,5 @@ def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
 
 
 def bare_name(name: str) -> str:
-    """The name of a weight without the parts that only wrap."""
+    """Return the name of a weight without the parts that only wrap."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)

@@ -53,7 +53,7 @@ def load(
 
 
 def best_device() -> str:
-    """The accelerator, if there is one."""
+    """Return the accelerator, if there is one."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -56,12 +56,12 @@ PUBLISHED = (
 
 
 def published_point(anatomy: Anatomy) -> OperatingPoint | None:
-    """The paper's point for a loaded model; ``None`` for a family the paper does not report."""
+    """Return the paper's point for a loaded model; ``None`` for a family the paper does not report."""
     return nearest_point(anatomy.family.name, len(anatomy.blocks))
 
 
 def nearest_point(family: str, blocks: int) -> OperatingPoint | None:
-    """The paper's point for a family and a number of blocks.
+    """Return the paper's point for a family and a number of blocks.
 
     Example:
         >>> print(nearest_point("instructblip", 32))
@@ -84,7 +84,7 @@ def nearest_point(family: str, blocks: int) -> OperatingPoint | None:
 
 
 def point_in_use(family: str, blocks: int, table: ReferenceTable, beta: float | None) -> OperatingPoint:
-    """Layer and beta in use, with their source: given, tuned with the table, the paper's, or the paper's most common."""
+    """Return layer and beta in use: given, tuned with the table, the paper's, or the paper's most common."""
     layer, published = table.layer, nearest_point(family, blocks)
     if beta is not None:
         return OperatingPoint(layer, check_beta(beta), "beta given")

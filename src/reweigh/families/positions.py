@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from reweigh.errors import InputError
-from reweigh.method.grids import Patch, Picture, Run, View
+from reweigh.method.grids import Patch, Picture, Run, View, VisualPosition
 
 if TYPE_CHECKING:
     from reweigh.families.catalogue import Family
@@ -28,14 +28,12 @@ PLACEHOLDER_NAMES = (
     "video_token_id",
     "video_token_index",
 )
-VisualPosition = tuple[int, Patch | None]
-"""A column of the sequence that carries image content, and the patch it shows if the family has a grid."""
 
 
 def layout(
     family: Family, config: Any, input_ids: Tensor, inputs: Mapping[str, Any]
 ) -> list[list[VisualPosition]]:
-    """The column and patch of each visual position, for each row of ``input_ids`` (B, T).
+    """Return the column and patch of each visual position, for each row of ``input_ids`` (B, T).
 
     Control features under the placeholder id (newlines) are left out. The patch is ``None`` where the family
     has no grid, or where ``inputs`` do not describe the pictures that the placeholders stand for.
@@ -62,7 +60,7 @@ def layout(
 
 
 def placeholder_ids(config: Any) -> frozenset[int]:
-    """Ids of image or video content in ``input_ids``, wherever the configuration keeps them."""
+    """Return the ids of image or video content in ``input_ids``, wherever the configuration keeps them."""
     parts = (config, getattr(config, "vision_config", None))
     found = (getattr(part, name, None) for part in parts for name in PLACEHOLDER_NAMES)
     return frozenset(token for token in found if isinstance(token, int) and not isinstance(token, bool))
@@ -121,7 +119,7 @@ MAX_GROWTH = 1.1
 def llava_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """LLaVA-1.5 and similar models: one view of each image, of one size; with a Pixtral tower, of the image's own shape."""
+    """Describe LLaVA-1.5 and similar: one view of each image, of one size; with a Pixtral tower, of its own shape."""
     vision, token = config.vision_config, config.image_token_id
     if vision.model_type == "pixtral":
         # the row breaks of Pixtral prompts are tokens of their own, so the grid has no control features
@@ -140,7 +138,7 @@ def llava_pictures(
 def qwen2_5_vl_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """Qwen-VL and similar models: one grid of merged patches for each image, one for each pair of video frames."""
+    """Describe Qwen-VL and similar: one grid of merged patches for each image and each pair of video frames."""
     merge = config.vision_config.spatial_merge_size
     for key, token in (("image_grid_thw", config.image_token_id), ("video_grid_thw", config.video_token_id)):
         grids = inputs.get(key)
@@ -151,7 +149,7 @@ def qwen2_5_vl_pictures(
 def internvl_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """InternVL: an image is a row of square crops, left to right and top to bottom, with a thumbnail last.
+    """Describe InternVL: an image is a row of square crops, left to right and top to bottom, and a thumbnail.
 
     There are as many tiles as a run of placeholders holds, because the prompt encloses each image in marks of its own.
     The processor does not say where the crops lie, so the tile index counts them.
@@ -166,7 +164,7 @@ def internvl_pictures(
 def gemma3_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """Gemma 3 and PaliGemma: each image is one square grid, pooled in Gemma 3.
+    """Describe Gemma 3 and PaliGemma: each image is one square grid, pooled in Gemma 3.
 
     Gemma's pan-and-scan shows the image and then its crops, each between marks of its own. Which crops belong to which
     image is in ``num_crops``, which the processor computes but does not return; unless the caller adds it to the
@@ -188,7 +186,7 @@ def gemma3_pictures(
 def llava_next_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """LLaVA-NeXT and LLaVA-OneVision: the whole image (tile 0), then the same at high resolution (tile 1); then videos.
+    """Describe LLaVA-NeXT and OneVision: the whole image (tile 0), the same at high resolution (tile 1), then videos.
 
     The high-resolution view is put together from crops and freed of padding; after each of its rows comes a learned
     newline feature under the image placeholder, which carries no image content.
@@ -206,7 +204,7 @@ def llava_next_pictures(
 
 
 def anyres(config: Any, size: tuple[int, int]) -> Picture:
-    """Base view and high-resolution view of an image of (height, width) pixels."""
+    """Return the base view and the high-resolution view of an image of (height, width) pixels."""
     from transformers.image_processing_utils import select_best_resolution
 
     side = config.vision_config.image_size
@@ -223,7 +221,7 @@ def _base(config: Any, end: int = 0) -> View:
 
 
 def _unpadded(size: tuple[int, int], rows: int, cols: int) -> tuple[int, int]:
-    """Grid without the two bands, of equally many whole patches, that pad the image to the canvas."""
+    """Remove the two bands, of equally many whole patches, that pad the image to the canvas."""
     height, width = size
     if width / height > cols / rows:
         rows -= (rows - int(round(height * (cols / width), 7))) // 2 * 2
@@ -233,7 +231,7 @@ def _unpadded(size: tuple[int, int], rows: int, cols: int) -> tuple[int, int]:
 
 
 def _shrunk(config: Any, rows: int, cols: int, side: int) -> tuple[int, int]:
-    """OneVision interpolates views beyond its budget ("anyres_max_9": nine base views) down to it."""
+    """Shrink a view to OneVision's budget ("anyres_max_9": nine base views), as it interpolates larger ones."""
     budget = str(getattr(config, "vision_aspect_ratio", "")).removeprefix("anyres_max_")
     if budget.isdigit():
         growth = math.sqrt(rows * cols / (int(budget) * side**2))
@@ -250,7 +248,7 @@ def _alone(images: int, counts: Any) -> list[bool]:
 
 
 def _frames(config: Any, count: int) -> Picture:
-    """Frames of a video, pooled to half resolution; OneVision ends them with one newline."""
+    """Return the frames of a video, pooled to half resolution; OneVision ends them with one newline."""
     side = config.vision_config.image_size // config.vision_config.patch_size
     if config.model_type == "llava_onevision":
         half = math.ceil(side / 2)
@@ -260,7 +258,7 @@ def _frames(config: Any, count: int) -> Picture:
 
 
 def seen_size(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width of the pictures in pixels: those of the inputs, or the tower's own by default.
+    """Return height and width of the pictures in pixels: those of the inputs, or the tower's own by default.
 
     They differ if a tower interpolates its position embeddings to the size that the processor resizes to.
     """
@@ -271,7 +269,7 @@ def seen_size(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def seen_patches(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows and columns of the grid of patches."""
+    """Return rows and columns of the grid of patches."""
     (height, width), (patch_height, patch_width) = seen_size(vision, inputs), _pair(vision.patch_size)
     return height // patch_height, width // patch_width
 

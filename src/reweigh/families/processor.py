@@ -15,7 +15,7 @@ from reweigh.files.artifacts import sha256_json
 
 
 def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
-    """The processor of a checkpoint; ``options`` go to ``from_pretrained`` (``revision``, ``token``, ...)."""
+    """Load a checkpoint's processor; ``options`` go to ``from_pretrained`` (``revision``, ``token``, ...)."""
     from transformers import AutoConfig, AutoProcessor
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
     from transformers.utils import is_torchvision_available
@@ -29,7 +29,7 @@ def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def processor_of(model: Any) -> Any:
-    """The processor beside a loaded model, by the name or path that it was loaded from; ``None`` if there is none."""
+    """Load the processor beside a model, by the name or path it was loaded from; ``None`` if there is none."""
     name = getattr(model, "name_or_path", "")
     try:
         return load_processor(name) if name else None
@@ -38,7 +38,7 @@ def processor_of(model: Any) -> Any:
 
 
 def without_video(processor_class: Any) -> Any:
-    """A subclass of ``processor_class`` with the same name that refuses videos."""
+    """Make a subclass of ``processor_class`` with the same name that refuses videos."""
 
     class Stills(processor_class):
         @classmethod
@@ -60,12 +60,12 @@ def without_video(processor_class: Any) -> Any:
 
 
 def tokenizer_of(processor: Any) -> Any:
-    """The tokenizer of a processor; a bare tokenizer is its own."""
+    """Return the tokenizer of a processor; a bare tokenizer is its own."""
     return getattr(processor, "tokenizer", processor)
 
 
 def chat_template_of(processor: Any) -> Any:
-    """The processor's chat template, or ``None``."""
+    """Return the processor's chat template, or ``None``."""
     return getattr(processor, "chat_template", None)
 
 
@@ -75,5 +75,5 @@ def prompt_hash(processor: Any, prompt: str, template: str | None) -> str:
 
 
 def crops_centre(processor: Any) -> bool:
-    """Whether the image processor keeps only the centre square of a picture."""
+    """Whether the image processor keeps only the center square of a picture."""
     return bool(getattr(getattr(processor, "image_processor", None), "do_center_crop", False))

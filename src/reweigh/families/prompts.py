@@ -70,7 +70,7 @@ def encode(
 
 
 def render(model: Any, processor: Any, prompt: str, has_image: bool, template: str | None) -> str:
-    """The text of one row, placeholders included."""
+    """Render the text of one row, placeholders included."""
     if template is not None:
         if "{prompt}" not in template:
             raise InputError(f"the template {template!r} has no {{prompt}}")
@@ -89,7 +89,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
 
 
 def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The text of a conversation by the chat template; contents are lists of image and text parts."""
+    """Render a conversation by the chat template; contents are lists of image and text parts."""
     return str(processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
 
 

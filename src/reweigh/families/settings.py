@@ -39,12 +39,12 @@ SCALARS = (bool, int, float, str)
 
 
 def model_settings(config: Any) -> dict[str, Any]:
-    """The settings of a configuration that affect the computation, as JSON."""
+    """Return the settings of a configuration that affect the computation, as JSON."""
     return _plain(_without(config.to_dict(), NOT_MODEL_SETTINGS))
 
 
 def image_settings(processor: Any | None) -> dict[str, Any]:
-    """How pictures become pixels: size, crop, mean, resampling, patches, and the backend that computes it."""
+    """Return how pictures become pixels: size, crop, mean, resampling, patches, and the backend."""
     images = getattr(processor, "image_processor", None)
     if processor is None or images is None:
         return {}
@@ -59,7 +59,7 @@ def image_settings(processor: Any | None) -> dict[str, Any]:
 
 
 def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
-    """Current values of all settings that affect evidence, under readable names; fast enough for every request."""
+    """Return all settings that affect evidence, under readable names; fast enough for every request."""
     settings = {} if config is None else model_settings(config)
     parts = (config, *getattr(config, "__dict__", {}).values())
     return {
@@ -85,7 +85,7 @@ def setting_text(value: Any) -> str:
 
 
 def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """Settings without the given and private names, at every depth; unset ones are left out."""
+    """Drop the given names, private ones and unset values from settings, at every depth."""
     return {
         str(name): _without(value, names) if isinstance(value, Mapping) else value
         for name, value in settings.items()

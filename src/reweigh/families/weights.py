@@ -1,7 +1,7 @@
 """Every weight of a loaded model by name, with its values wherever they are stored.
 
 Parameters and persistent buffers, tied ones under each of their names; values that accelerate offloaded come through its
-hooks, those of dynamically quantised layers out of their packed form. Adapters count where they are active, so that a model
+hooks, those of dynamically quantized layers out of their packed form. Adapters count where they are active, so that a model
 with its adapters switched off, or merged, is the model that it computes.
 """
 
@@ -24,7 +24,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Name and values of each weight that takes part in the forward pass; offloaded ones are loaded one at a time."""
+    """Yield name and values of each weight used in the forward pass; offloaded ones are loaded one at a time."""
     paths = dict(model.named_modules(remove_duplicate=False))
     inactive = tuple(f"{prefix}." for prefix in _inactive(paths))
     for path, module in paths.items():
@@ -35,7 +35,7 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def watched_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of each weight that is in memory, whether or not it takes part in the forward pass."""
+    """Yield name and tensor of each weight that is in memory, used in the forward pass or not."""
     for path, module in model.named_modules():
         for key, tensor in (*module._parameters.items(), *module._buffers.items()):
             is_computed = key in module._non_persistent_buffers_set
@@ -44,12 +44,12 @@ def watched_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def plain_name(name: str) -> str:
-    """The name of a weight without adapters and wrappers around its layer."""
+    """Return the name of a weight without adapters and wrappers around its layer."""
     return ".".join(part for part in name.split(".") if part not in WRAPPED)
 
 
 def sample(tensor: Tensor, count: int) -> Tensor:
-    """``count`` values spread over the tensor, on the CPU; all values of a smaller one."""
+    """Return ``count`` values spread over the tensor, on the CPU; all values of a smaller one."""
     values = tensor.detach()
     if type(values) is not Tensor and hasattr(values, "dequantize") and hasattr(values, "__torch_dispatch__"):
         values = values.dequantize()  # a packed subclass without access to single elements
@@ -61,19 +61,19 @@ def sample(tensor: Tensor, count: int) -> Tensor:
 
 @cache
 def spread_indices(total: int, count: int) -> Tensor:
-    """``count`` indices below ``total``, each far from the previous ones; at most all of them."""
+    """Return ``count`` indices below ``total``, each far from the previous ones; at most all of them."""
     if total <= count:
         return torch.tensor(sorted(range(total), key=lambda index: (index + 1) * GOLDEN % 2**64))
     return torch.tensor([((k + 1) * GOLDEN % 2**64) * total >> 64 for k in range(count)])
 
 
 def adapter_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Layers that hold switchable adapters around another layer, as peft makes them."""
+    """Yield layers that hold switchable adapters around another layer, as peft makes them."""
     yield from ((path, module) for path, module in model.named_modules() if _is_adapter_layer(module))
 
 
 def active_adapters(layer: Any) -> dict[str, float | None]:
-    """The active adapters of a layer, with their scales; merged ones are part of the weight."""
+    """Return the active adapters of a layer, with their scales; merged ones are part of the weight."""
     if getattr(layer, "disable_adapters", False) or getattr(layer, "merged_adapters", ()):
         return {}
     names = getattr(layer, "active_adapters", None) or getattr(layer, "active_adapter", None) or ()
@@ -84,7 +84,7 @@ def active_adapters(layer: Any) -> dict[str, float | None]:
 
 
 def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
-    """The values of a weight on the meta device, through the hook that loads it for the forward pass."""
+    """Return the values of a weight on the meta device, through the hook that loads it for the forward pass."""
     parts = name.split(".")
     for cut in range(len(parts) - 1, -1, -1):
         for hook in _accelerate_hooks(paths.get(".".join(parts[:cut]))):
@@ -102,7 +102,7 @@ def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
 
 
 def input_device(model: Any) -> torch.device:
-    """The device for a model's inputs: that of its first weight, or where accelerate runs an offloaded one."""
+    """Return the device for a model's inputs: that of its first weight, or where accelerate runs an offloaded one."""
     device = torch.device(model.device)
     if device.type != "meta":
         return device
@@ -133,7 +133,7 @@ def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _packed_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
-    """The weight of a quantized layer, which returns it from a method: integers, scale and bias."""
+    """Yield the weight of a quantized layer, which returns it from a method: integers, scale and bias."""
     for key in ("weight", "bias"):
         packed = getattr(module, key, None)
         value = packed() if callable(packed) else None
@@ -152,14 +152,14 @@ def _is_adapter_layer(module: nn.Module) -> bool:
 
 
 def _adapter_parts(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    """The containers of an adapter layer, each with the name of every adapter in it."""
+    """Yield the containers of an adapter layer, each with the name of every adapter in it."""
     for container, part in layer._modules.items():
         if part is not None and container not in WRAPPED:
             yield from ((container, name) for name in (*part._modules, *part._parameters, *part._buffers))
 
 
 def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
-    """Paths of the weights of inactive adapters."""
+    """Yield the paths of the weights of inactive adapters."""
     for path, module in paths.items():
         if _is_adapter_layer(module):
             active = active_adapters(module)

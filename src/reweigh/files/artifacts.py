@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -90,13 +89,6 @@ _REMEDIES = {
     errno.EEXIST: "a file is in the place of a folder: choose another place",
     errno.ENOENT: "its folder was removed in the meantime: run it again",
 }
-
-
-def drop_leftovers(*paths: Path) -> None:
-    """Remove temporary files that killed writers of these files left beside them."""
-    for path in paths:
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*{LEFTOVER}"):
-            left.unlink(missing_ok=True)
 
 
 def drop_abandoned(folder: Path) -> None:

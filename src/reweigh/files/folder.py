@@ -31,7 +31,7 @@ class SealedFolder:
         arrays: Arrays that the numbers must hold.
         fields: Fields that the page must hold, each with its type.
         digest: Field of the page with the hash of the numbers.
-        schemas: Values of ``schema_version`` that can be read; empty for pages without one.
+        schema: The ``schema_version`` that can be read; ``None`` for pages without one.
         remedy: What to do about a folder that cannot be read.
     """
 
@@ -41,20 +41,16 @@ class SealedFolder:
     arrays: Sequence[str]
     fields: Mapping[str, type] = field(default_factory=dict)
     digest: str = "numbers_sha256"
-    schemas: Sequence[int] = ()
+    schema: int | None = None
     remedy: str = "fetch it or make it again"
 
     def is_in(self, folder: Path) -> bool:
         """Whether a folder holds such an artifact, whole or not."""
         return (folder / self.page).is_file()
 
-    def files(self, folder: Path) -> tuple[Path, Path]:
-        """Return the paths of the page and the numbers."""
-        return folder / self.page, folder / self.numbers
-
     def claim(self, folder: Path) -> None:
         """Refuse files of others under the names of the page and the numbers."""
-        claim(self.files(folder), beside=folder / self.page)
+        claim([folder / self.page, folder / self.numbers])
 
     def write_output(
         self, folder: Path, page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
@@ -101,9 +97,9 @@ class SealedFolder:
             raise ArtifactError(f"{folder} holds no {self.kind} ({self.page})", hint=self.remedy)
         page = read_sealed(path)
         schema = page.get("schema_version")
-        if self.schemas and (type(schema) is not int or schema not in self.schemas):
+        if self.schema is not None and (type(schema) is not int or schema != self.schema):
             raise ArtifactError(
-                f"{path} has schema {schema!r}, this version reads {self.schemas[-1]}",
+                f"{path} has schema {schema!r}, this version reads {self.schema}",
                 hint=f"upgrade reweigh, or {self.remedy}",
             )
         require_fields(page, path, {**self.fields, self.digest: str})

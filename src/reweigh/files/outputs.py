@@ -34,20 +34,15 @@ def overwrites() -> bool:
     return _overwrite
 
 
-def claim(paths: Iterable[Path], *, beside: Path | None = None) -> None:
+def claim(paths: Iterable[Path]) -> None:
     """Refuse if one of these files exists and is not an unchanged output of this package; call it before any work.
-
-    Args:
-        paths: Files that will be written.
-        beside: The sealed page that is written with them, which vouches for files of a folder without a record:
-            earlier versions kept none.
 
     Raises:
         InputError: Names the first such file.
     """
     foreign = [path for path in paths if _exists(path) and not is_own(path)]
     for path in foreign:
-        if not (_overwrite or (beside is not None and _vouched(path, beside))) or _is_folder(path):
+        if not _overwrite or _is_folder(path):
             raise _occupied(path)
     for path in foreign:
         _allow(path, _mark(path))
@@ -108,21 +103,6 @@ def _recorded(folder: Path) -> dict[str, list[str]]:
         if isinstance(files, dict)
         else {}
     )
-
-
-def _vouched(path: Path, page: Path) -> bool:
-    """Whether a sealed page vouches for a file: by its hash or, in a folder without a record, by its presence."""
-    try:
-        content = read_sealed(page)
-    except ArtifactError:
-        return False
-    if not path.is_file() or path.is_symlink():
-        return False
-    files = content.get("files")
-    files = files if isinstance(files, dict) else {}
-    if sha256_file(path) in (files.get(path.name), *content.values()):
-        return True
-    return path.name not in files and not (path.parent / RECORD).exists()
 
 
 def _mark(path: Path) -> str:

@@ -113,7 +113,7 @@ def sha256_tensors(tensors: Mapping[str, np.ndarray[Any, Any]]) -> str:
 
 
 def seal_row(row: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """A row with the hash of itself and of ``owner``, the hash of what it belongs to."""
+    """Return a row with the hash of itself and of ``owner``, the hash of what it belongs to."""
     return {**row, ROW_SEAL: sha256_json([owner, dict(row)])}
 
 

@@ -1,1 +1,1 @@
-"""Thin ties to other people's programs; they may import this package, never the reverse."""
+"""Thin integrations with other programs: they import this package, never the reverse."""

@@ -32,8 +32,7 @@ def generate(
     """
     import reweigh
 
-    given = {
-        name: value for name, value in arguments.items() if value is not None
-    }  # transformers passes Nones on
+    # transformers passes on arguments that were not given, as None
+    given = {name: value for name, value in arguments.items() if value is not None}
     source = table or TABLE or model.name_or_path
     return reweigh.attach(model, processor, table=source, beta=beta, layer=layer).generate(**given)

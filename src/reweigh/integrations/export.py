@@ -10,7 +10,7 @@ from typing import Any
 from reweigh import __version__
 from reweigh.files.outputs import RECORD, claim, write_output
 from reweigh.integrations import custom_generate as shipped
-from reweigh.tables.folders import NUMBERS, PAGE, push_folder
+from reweigh.tables.folders import NUMBERS, PAGE, TABLE, fetch_folder, push_folder
 from reweigh.tables.point import POINT, copy_point
 from reweigh.tables.table import ReferenceTable
 
@@ -27,15 +27,17 @@ def export_table(source: Path, out: Path, *, layer: int | None = None, repo: str
         layer: Which of several tables to take; by default the tuned one.
         repo: The Hub repository that the folder goes to; its code then finds the table by itself.
     """
-    table = ReferenceTable.load(source, layer=layer)
+    source = fetch_folder(source)
+    table = ReferenceTable.from_pretrained(source, layer=layer)
     texts = {
         CARD: _card(table, repo),
         GENERATE: _code(repo),
         REQUIREMENTS: f"reweigh>={__version__}\n",
     }
     files = [out / name for name in (PAGE, NUMBERS, *texts)]
-    claim(files, beside=out / PAGE)
-    table.save_pretrained(out)
+    TABLE.claim(out)
+    claim([out / name for name in texts])
+    TABLE.write_output(out, table.page(), table.arrays())
     if copy_point(source, out, table.layer, table.fingerprint):
         files.append(out / POINT)
     for name, text in texts.items():

@@ -1,8 +1,8 @@
 """lmms-eval's chat model for Hugging Face checkpoints, with a decoder of ours attached to it.
 
-Loading, prompts, batching and the call of ``generate`` are lmms-eval's own; what ``generate`` sees is changed. Two
-things in lmms-eval 0.7.3 do not work with transformers 5 and are mended from outside, for this model only: it falls
-back to a class without a head, and it hands empty lists of media to processors that refuse them.
+lmms-eval loads the model, writes prompts, batches them and calls ``generate``. Two things in lmms-eval 0.7.3 do not work
+with transformers 5 and are patched from outside, for this model only: it falls back to a class without a head, and it
+passes empty lists of media to processors that refuse them.
 """
 
 from __future__ import annotations

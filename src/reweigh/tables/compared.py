@@ -56,7 +56,7 @@ def compare_tables(one: ReferenceTable, other: ReferenceTable) -> dict[str, Any]
 
 
 def _largest(tokens: Any, first: Any, second: Any) -> dict[str, Any] | None:
-    """The token whose references are furthest apart, and both; ``None`` where all are the same."""
+    """Return the token whose references are furthest apart, and both; ``None`` where all are the same."""
     gaps = np.abs(first - second)
     if not gaps.any():
         return None
@@ -65,8 +65,8 @@ def _largest(tokens: Any, first: Any, second: Any) -> dict[str, Any] | None:
 
 
 def _recorded(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each thing in which two records differ; weights are counted, not listed."""
-    for found in record_differences(one, other, ignore={"identity.weights"}, absent_is_none=True):
+    """Yield a sentence for each difference of two records; weights are counted, not listed."""
+    for found in record_differences(one, other, ignore={"identity.weights"}):
         yield f"{found.key}: {SIDES[0]} {_cut(found.words[0])}, {SIDES[1]} {_cut(found.words[1])}"
     weights = [dict((made.get("identity") or {}).get("weights") or {}) for made in (one, other)]
     if weights[0] != weights[1]:

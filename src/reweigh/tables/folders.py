@@ -10,8 +10,6 @@ from reweigh.files.folder import SealedFolder
 from reweigh.tables.point import POINT, read_point
 
 SCHEMA = 2
-READABLE = (1, SCHEMA)
-"""Pages of schema 1 lack a sample of every weight: they can be read and forced, not verified."""
 
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
@@ -25,13 +23,13 @@ TABLE = SealedFolder(
     numbers=NUMBERS,
     arrays=("tokens", "references", "counts"),
     fields={"layer": int, "b0": float, "made_with": dict},
-    schemas=READABLE,
+    schema=SCHEMA,
     remedy="make one with `reweigh calibrate`, or fetch it again",
 )
 
 
 def find_table(folder: Path, layer: int | None, default: int | None = None) -> Path:
-    """The folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
+    """Find the folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
     if TABLE.is_in(folder):
         return folder
     below = sorted(path.parent for path in folder.glob(f"layer-*/{PAGE}"))
@@ -56,7 +54,7 @@ def find_table(folder: Path, layer: int | None, default: int | None = None) -> P
 
 
 def fetch_folder(name: str | Path, *, revision: str | None = None, **hub: Any) -> Path:
-    """The folder of that name, or a Hub repository's tables brought here; ``hub`` goes to ``snapshot_download``."""
+    """Return the folder of that name, or download a Hub repository's tables; ``hub`` goes to ``snapshot_download``."""
     if Path(name).exists():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -90,7 +88,7 @@ def push_folder(
 
 
 def table_layers(folder: Path) -> list[int]:
-    """The layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
+    """Return the layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
     if TABLE.is_in(folder):
         return [int(TABLE.read_page(folder)["layer"])]
     names = (path.parent.name.removeprefix("layer-") for path in folder.glob(f"layer-*/{PAGE}"))

@@ -53,15 +53,15 @@ class Identity:
     config: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a manifest."""
+        """Return plain values for a manifest."""
         return asdict(self)
 
     def summary(self) -> dict[str, Any]:
-        """Plain values for a record that is compared as a whole: the weights are one hash."""
+        """Return plain values for a record that is compared as a whole: the weights are one hash."""
         return {**self.to_json(), "weights": sha256_json(self.weights)}
 
     def missing(self, record: Mapping[str, Any]) -> list[str]:
-        """What a recorded identity lacks for a comparison with this one."""
+        """List what a recorded identity lacks for a comparison with this one."""
         mine = self.to_json()
         wanted = [name for name in mine if name not in ("model_id", "revision")]
         optional = {"adapters", *(name for name in ("tokenizer", "images") if not mine[name])}
@@ -72,12 +72,12 @@ class Identity:
         ]
 
     def differences(self, record: Mapping[str, Any]) -> list[str]:
-        """How this model differs from a recorded one, in words that name both sides; nothing for the same model."""
+        """Describe how this model differs from a recorded one; empty for the same model."""
         return differences(record, self.to_json(), sides=("table", "model"))
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tuple[str, str]) -> list[str]:
-    """How two recorded identities differ, in words that name both sides.
+    """Describe how two recorded identities differ, naming both sides.
 
     A tokenizer or image processor that one side does not have is not compared. Of the configuration, settings that both
     sides have are compared: versions of transformers add others.
@@ -112,7 +112,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
 
 
 def weight_differences(one: Mapping[str, str], other: Mapping[str, str], sides: tuple[str, str]) -> list[str]:
-    """How many parameter tensors only one side has, are packed or shaped in another way, or hold other values."""
+    """Count parameter tensors that one side lacks, packs or shapes differently, or whose values differ."""
     found = []
     for side, mine, theirs in ((sides[0], one, other), (sides[1], other, one)):
         if alone := [name for name in mine if name not in theirs]:
@@ -139,7 +139,7 @@ def _adapter_words(adapters: Mapping[str, list[float]]) -> str:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of all depths, by names joined with dots."""
+    """Yield the settings of all depths, by names joined with dots."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")
@@ -163,12 +163,12 @@ BITS = {"float32": 0, "bfloat16": 8, "float16": 11}
 
 
 def signatures(samples: Mapping[str, Sampled]) -> dict[str, str]:
-    """The signature of each weight, by name."""
+    """Return the signature of each weight, by name."""
     return {name: sign(values, shape) for name, (values, shape) in samples.items()}
 
 
 def sign(values: Tensor, shape: tuple[int, ...]) -> str:
-    """The signature of a tensor of ``shape`` from a sample of its values: ``"bfloat16 4096x4096 <base64>"``."""
+    """Return the signature of a tensor of ``shape`` from a sample of its values: ``"bfloat16 4096x4096 <base64>"``."""
     if values.dtype in FLOATS:
         kind, data = _packed(values.to(torch.float32).numpy())
     else:
@@ -179,7 +179,7 @@ def sign(values: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def kind_and_shape(signature: str) -> tuple[str, str]:
-    """What a signature says besides values: the smallest type that holds them, or the packed type, and the shape."""
+    """Return the type (the smallest that holds the values, or the packed one) and the shape in a signature."""
     kind, _, rest = signature.partition(" ")
     return kind, rest.partition(" ")[0]
 
@@ -199,37 +199,22 @@ def agree(one: str, other: str) -> bool:
 def _could_be_one(
     kind_a: str, a: NDArray[np.float64], kind_b: str, b: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """For each pair of values whether some number rounds to both, each in its own type."""
+    """Tell for each pair of values whether some number rounds to both, each in its own type."""
     allowed = np.zeros_like(a)
     tiny = np.minimum(np.abs(a), np.abs(b)) <= SMALLEST_NORMAL
-    for values in (a, b):
+    for kind, values in ((kind_a, a), (kind_b, b)):
+        if kind_a != kind_b:
+            allowed += _rounding(kind, values)
         if _on_float16(values.astype(np.float32)):
             allowed += np.where(tiny, HALF_STEP, 0.0)
-    grids = _grid(kind_a, a), _grid(kind_b, b)
-    if grids[0] != grids[1]:
-        allowed += _rounding(grids[0], a) + _rounding(grids[1], b)
-    elif kind_a != kind_b:  # float16 on the grid of bfloat16, which its tiny values cannot show
-        allowed += np.where(tiny, _rounding(kind_a, a) + _rounding(kind_b, b), 0.0)
     with np.errstate(invalid="ignore"):
         near: NDArray[np.bool_] = np.isfinite(a) & (np.abs(a - b) <= allowed)
     same: NDArray[np.bool_] = (a == b) | (np.isnan(a) & np.isnan(b))
     return near | same
 
 
-def _grid(kind: str, values: NDArray[np.float64]) -> str:
-    """The coarsest type through which the values may have gone.
-
-    A bfloat16 copy that is loaded as float16 loses bits of its very small values only.
-    """
-    if kind == "float16":
-        normal = values[np.abs(values) >= SMALLEST_NORMAL]
-        if len(normal) and _on_bfloat16(normal.astype(np.float32)).all():
-            return "bfloat16"
-    return kind
-
-
 def _rounding(kind: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest distance of a number to the value that it is rounded to."""
+    """Return the largest distance of a number to the value that it is rounded to."""
     bits = BITS[kind]
     if bits == 0:
         return np.zeros_like(values)
@@ -241,7 +226,7 @@ def _rounding(kind: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _packed(values: NDArray[np.float32]) -> tuple[str, bytes]:
-    """The smallest type that holds the values exactly, and as many of them in it as a signature keeps."""
+    """Return the smallest type that holds the values exactly, and as many of them in it as a signature keeps."""
     bits = values.view(np.uint32)
     if _on_bfloat16(values).all():
         return "bfloat16", (bits >> 16).astype("<u2").tobytes()[:BYTES]

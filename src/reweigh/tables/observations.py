@@ -74,13 +74,13 @@ class Observations:
         )
 
     def register(self, layer: int, *, rule: Rule = stable) -> References:
-        """References of one layer under a rule."""
+        """Register the references of one layer under a rule."""
         row = self._row(layer)
         match = self.match(layer, rule=rule)
         return register(self.token, self.values[row], self.count, rule=rule, match=match)
 
     def match(self, layer: int, *, rule: Rule = stable) -> Match | None:
-        """The scale at which the mean deployed edit equals DMRR's; ``None`` where b0 is the pooled median."""
+        """Match the scale so that the mean edit equals DMRR's; ``None`` where b0 is the pooled median."""
         if not READOUTS[self.readout].matched:
             return None
         row = self._row(layer)
@@ -100,14 +100,14 @@ class Observations:
         return self.layers.index(layer)
 
     def at(self, layers: Iterable[int]) -> Observations:
-        """The observations of some of the layers."""
+        """Return the observations of some of the layers."""
         wanted = sorted(set(layers))
         rows = [self._row(layer) for layer in wanted]
         ranks = None if self.ranks is None else self.ranks[rows]
         return replace(self, layers=tuple(wanted), values=self.values[rows], ranks=ranks)
 
     def only(self, keys: Iterable[str]) -> Observations:
-        """The observations of some of the images."""
+        """Return the observations of some of the images."""
         wanted = set(keys)
         unknown = sorted(wanted - set(self.images))
         if unknown:
@@ -127,11 +127,11 @@ class Observations:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything but the image keys, which belong on the page beside the numbers."""
+        """Return everything but the image keys, which belong on the page beside the numbers."""
         return {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The numbers, by the names they have in files."""
+        """Return the numbers, by the names they have in files."""
         found = {name: getattr(self, name) for name in ARRAYS}
         return found if self.ranks is None else {**found, RANKS: self.ranks}
 
@@ -145,7 +145,7 @@ class Observations:
         *,
         readout: str = DMRR,
     ) -> Observations:
-        """Observations from a file's arrays, refused where they cannot be any; ``path`` names them in a message."""
+        """Make observations from a file's arrays, refusing invalid ones; ``path`` names them in a message."""
         needed = {*ARRAYS, RANKS} if READOUTS[readout].matched else {*ARRAYS}
         if missing := needed - set(arrays):
             raise ArtifactError(
@@ -227,7 +227,7 @@ def collect(
 
 
 def split(observations: Observations) -> list[ImageObservations]:
-    """The single images of a set."""
+    """Split a set into its single images."""
     bounds = np.searchsorted(observations.image, np.arange(len(observations.images) + 1))
     return [
         ImageObservations(
@@ -255,6 +255,6 @@ def merge(shards: Sequence[Observations]) -> Observations:
 
 
 def count_candidates(ids: NDArray[Any], keep: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct candidate tokens of one image's steps (T, C) and at how many steps each was a candidate."""
+    """Count at how many of one image's steps (T, C) each token was a candidate."""
     token, count = np.unique(ids[keep], return_counts=True)
     return token.astype(np.int64), count.astype(np.int64)

@@ -43,7 +43,7 @@ class TunedPoint:
 
 
 def read_point(folder: Path) -> TunedPoint | None:
-    """The point recorded in a folder of tables; ``None`` if there is none, or if tuning found that none helps."""
+    """Return the point recorded in a folder of tables; ``None`` if there is none, or if tuning found that none helps."""
     page = read_point_page(folder)
     if page is None or page["layer"] is None:
         return None
@@ -87,7 +87,7 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
 
 
 def tuned_point(folder: Path, layer: int, fingerprint: str) -> OperatingPoint | None:
-    """The point recorded in a table's folder or its calibration's, if it is about this very table."""
+    """Return the point recorded in a table's folder or its calibration's, if it is about this very table."""
     for home in (folder, folder.parent) if folder.name.startswith("layer-") else (folder,):
         tuned = read_point(home)
         if tuned is None or tuned.point.layer != layer:

@@ -33,7 +33,7 @@ REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 
 
 def candidate_rule() -> dict[str, float]:
-    """The rule of this version, as a table records it."""
+    """Return the rule of this version, as a table records it."""
     from reweigh.method.edit import LEAST, MASS, MOST
 
     return {"mass": MASS, "least": LEAST, "most": MOST}
@@ -71,7 +71,7 @@ class ReferenceTable:
 
     @classmethod
     def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
-        """A table from registered references; one whose scale was matched says how well."""
+        """Make a table from registered references; one whose scale was matched says how well."""
         if found.match is not None:
             made_with = {**made_with, "matched": asdict(found.match)}
         return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
@@ -91,13 +91,13 @@ class ReferenceTable:
     @property
     def fingerprint(self) -> str:
         """Hash of everything the table says; equal tables have equal fingerprints."""
-        numbers = {name: getattr(self, name).tolist() for name in ARRAYS}
+        numbers = {name: column.tolist() for name, column in self.arrays().items()}
         return sha256_json(
             {"layer": self.layer, "b0": self.scale, "made_with": dict(self.made_with), **numbers}
         )
 
     def reference(self, token: int) -> float | None:
-        """b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
+        """Return b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
         at = int(np.searchsorted(self.tokens, token))
         return float(self.references[at]) if at < len(self.tokens) and self.tokens[at] == token else None
 
@@ -114,34 +114,46 @@ class ReferenceTable:
         return {"dmrr": value, "b": reference, "s": float(strength(reference, np.array(value), self.scale))}
 
     def over(self, vocab_size: int) -> NDArray[np.float64]:
-        """b(v) over a whole vocabulary, NaN where a token is not registered."""
+        """Return b(v) over a whole vocabulary, NaN where a token is not registered."""
         found = np.full(vocab_size, np.nan)
         found[self.tokens] = self.references
         return found
 
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the table into a folder, atomically."""
-        page = {
+    def page(self) -> dict[str, Any]:
+        """Return what the table's page holds."""
+        return {
             "schema_version": SCHEMA,
             "layer": self.layer,
             "b0": self.scale,
             "registered": len(self),
             "made_with": dict(self.made_with),
         }
-        return TABLE.write(Path(folder), page, {name: getattr(self, name) for name in ARRAYS})
 
-    save = save_pretrained
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the table's columns by name."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the table into a folder, atomically."""
+        return TABLE.write(Path(folder), self.page(), self.arrays())
 
     @classmethod
-    def load(
-        cls, folder: str | Path, *, layer: int | None = None, default: int | None = None
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        layer: int | None = None,
+        default: int | None = None,
+        revision: str | None = None,
+        **hub: Any,
     ) -> ReferenceTable:
-        """Read and verify a table from its folder, or from a calibration folder that holds several layers.
+        """Read and verify a table from its folder, a calibration folder with several layers, or a Hub repository of either.
 
         Args:
             layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
+            hub: Goes to ``snapshot_download``: ``token``, ``cache_dir`` ...
         """
-        folder = find_table(Path(folder), layer, default)
+        folder = find_table(fetch_folder(name, revision=revision, **hub), layer, default)
         page, arrays = TABLE.read(folder)
         columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
@@ -158,19 +170,6 @@ class ReferenceTable:
         _check_calibration(folder, table)
         table.check_layer(layer)
         return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path,
-        *,
-        layer: int | None = None,
-        default: int | None = None,
-        revision: str | None = None,
-        **hub: Any,
-    ) -> ReferenceTable:
-        """Load a table from a folder or from a Hub repository; the layer is chosen as ``load`` does."""
-        return cls.load(fetch_folder(name, revision=revision, **hub), layer=layer, default=default)
 
     def push_to_hub(
         self,
@@ -231,8 +230,7 @@ class ReferenceTable:
         lacking += [words for key, words in REQUIRED.items() if not self.made_with.get(key)]
         if lacking:
             raise MismatchError(
-                f"this table lacks {', '.join(lacking)}, so it cannot be verified: an older version of reweigh made it, "
-                "or its page was written by hand",
+                f"this table lacks {', '.join(lacking)}, so it cannot be verified: its page was written by hand",
                 hint="calibrate this model again, or pass force=True (--force) if you know that the table belongs to it",
             )
         differing = identity.differences(record)
@@ -251,7 +249,7 @@ class ReferenceTable:
             )
 
     def compare(self, other: ReferenceTable) -> dict[str, Any]:
-        """How two tables differ: layer, b0, tokens, counts, references, and what they were made with."""
+        """Compare two tables: layer, b0, tokens, counts, references, and what they were made with."""
         from reweigh.tables.compared import compare_tables  # compares weights, which needs torch
 
         return compare_tables(self, other)
@@ -269,7 +267,7 @@ def _check_calibration(folder: Path, table: ReferenceTable) -> None:
         "corpus": sha256_json(sorted(page["images"])),
         "images": len(page["images"]),
     }
-    found = first_difference(there, {name: table.made_with.get(name) for name in there}, absent_is_none=True)
+    found = first_difference(there, {name: table.made_with.get(name) for name in there})
     if found is not None:
         raise ArtifactError(
             "{} holds a table with another {} than its calibration: {} there, {} here".format(
@@ -280,8 +278,8 @@ def _check_calibration(folder: Path, table: ReferenceTable) -> None:
 
 
 def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:
-    """What makes a table invalid."""
-    columns = {name: getattr(table, name) for name in ARRAYS}
+    """Yield what makes a table invalid."""
+    columns = table.arrays()
     kinds = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
     if any(column.ndim != 1 or column.dtype != kinds[name] for name, column in columns.items()):
         yield "its columns have other types or shapes than those that are written"

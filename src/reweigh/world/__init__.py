@@ -12,17 +12,17 @@ HERE = Path(__file__).parent
 
 
 def path() -> Path:
-    """The checkpoint folder: ``AutoModelForImageTextToText.from_pretrained(reweigh.world.path())``."""
+    """Return the checkpoint folder: ``AutoModelForImageTextToText.from_pretrained(reweigh.world.path())``."""
     return _present(HERE / "checkpoint", "config.json")
 
 
 def table_path() -> Path:
-    """The folder of reference tables, one for each calibrated layer."""
+    """Return the folder of reference tables, one for each calibrated layer."""
     return _present(HERE / "table", "calibration.json")
 
 
 def operating_point() -> dict[str, Any]:
-    """Layer and beta, chosen on tuning scenes only."""
+    """Read layer and beta, chosen on tuning scenes only."""
     return read_sealed(table_path() / "operating_point.json")
 
 

@@ -1,13 +1,13 @@
-"""Backdrops of the scene types: a room or a landscape in a few shapes, in several colour variants."""
+"""Backdrops of the scene types: a room or a landscape in a few shapes, in several color variants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from PIL import Image, ImageDraw
 
-from reweigh.world.drawings.pen import GLASS, WHITE, Colour, Pen, mix
+from reweigh.world.drawings.pen import GLASS, WHITE, Colour, Pen, Shape, mix
 
 VARIANTS = 5
 """Colour variants of each backdrop."""
@@ -179,25 +179,12 @@ def cafe(pen: Pen) -> None:
         pen.pie((250, 214, 130), x, 18, 7, 7, 180, 360)
 
 
+_ROOMS = (kitchen, dining_room, living_room, bedroom, bathroom, office, market, cafe)
+_PLACES = (street, park, beach, farm, savanna, station, airport, mountain, stadium)
 BACKDROPS: dict[str, Callable[[Pen], None]] = {
-    "kitchen": kitchen,
-    "dining room": dining_room,
-    "living room": living_room,
-    "bedroom": bedroom,
-    "bathroom": bathroom,
-    "office": office,
-    "street": street,
-    "park": park,
-    "beach": beach,
-    "farm": farm,
-    "savanna": savanna,
-    "station": station,
-    "airport": airport,
-    "market": market,
-    "mountain": mountain,
-    "stadium": stadium,
-    "cafe": cafe,
+    draw.__name__.replace("_", " "): draw for draw in (*_ROOMS, *_PLACES)
 }
+"""Drawing of a backdrop by the name of the scene type."""
 
 _TINTS: tuple[Colour, ...] = (
     (255, 255, 255),
@@ -210,17 +197,33 @@ _TINTS: tuple[Colour, ...] = (
 
 @lru_cache(maxsize=512)
 def backdrop(kind: str, variant: int, size: int) -> Image.Image:
-    """The backdrop of a scene type at any size."""
+    """Draw the backdrop of a scene type at any size."""
     pen = Pen(_TINTS[variant])
     BACKDROPS[kind](pen)
     scale = 2
-    unit = size * scale / 100
     canvas = Image.new("RGB", (size * scale, size * scale), (0, 0, 0))
-    draw = ImageDraw.Draw(canvas)
-    for shape in pen.shapes:
-        points = [(x * unit, y * unit) for x, y in shape.points]
-        if shape.width:
-            draw.line(points, fill=shape.fill, width=max(1, round(shape.width * unit)), joint="curve")
-        else:
-            draw.polygon(points, fill=shape.fill)
+    draw_shapes(canvas, pen.shapes, size * scale / 100)
     return canvas.resize((size, size), Image.Resampling.BOX)
+
+
+def draw_shapes(
+    canvas: Image.Image,
+    shapes: Sequence[Shape],
+    unit: float,
+    *,
+    margin: float = 0.0,
+    round_ends: bool = False,
+) -> None:
+    """Draw shapes on a canvas, ``unit`` pixels to a unit, inside a margin."""
+    draw = ImageDraw.Draw(canvas)
+    for shape in shapes:
+        points = [((x + margin) * unit, (y + margin) * unit) for x, y in shape.points]
+        if not shape.width:
+            draw.polygon(points, fill=shape.fill)
+            continue
+        width = max(1, round(shape.width * unit))
+        draw.line(points, fill=shape.fill, width=width, joint="curve")
+        if round_ends:
+            r = width / 2
+            for x, y in (points[0], points[-1]):
+                draw.ellipse((x - r, y - r, x + r, y + r), fill=shape.fill)

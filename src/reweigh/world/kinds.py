@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE, TYPICAL, RARE = 0.70, 0.33, 0.08
-"""Chance of a core, typical or rare object of a scene type to be drawn for a scene, before the count is limited."""
+"""Chance that a scene gets a core, typical or rare object of its type, before the count is limited."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Kind:
     rare: tuple[str, ...]
 
     def chance(self, name: str) -> float:
-        """The prior of an object in this kind of scene; 0 for an intruder."""
+        """Return the prior of an object in this kind of scene; 0 for an intruder."""
         for names, chance in ((self.core, CORE), (self.typical, TYPICAL), (self.rare, RARE)):
             if name in names:
                 return chance

@@ -16,7 +16,7 @@ BOXES, TRUTH, WORDS = "boxes.jsonl", "truth.jsonl", "words.txt"
 
 
 def draw(scene: Scene, folder: Path) -> Path:
-    """The scene's PNG in ``folder`` under its id, at the model's own size; written if it is not there."""
+    """Write the scene's PNG to ``folder`` under its id, at the model's own size, unless it is there; return its path."""
     path = folder / f"{scene.id}.png"
     if not path.is_file():
         with replacing(path) as temporary:
@@ -25,7 +25,7 @@ def draw(scene: Scene, folder: Path) -> Path:
 
 
 def words_of(name: str) -> list[str]:
-    """Single words by which texts name an object: its forms, of several words the last ("glass" for a wine glass)."""
+    """List the single words that name an object in a text: its forms, or their last word ("glass" for a wine glass)."""
     return list(dict.fromkeys(form.split()[-1] for pair in surfaces(name) for form in pair))
 
 

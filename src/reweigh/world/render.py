@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageFilter
 
-from reweigh.world.backgrounds import backdrop
+from reweigh.world.backgrounds import backdrop, draw_shapes
 from reweigh.world.drawings import CATALOGUE, Shape
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ MARGIN = 6.0
 
 @lru_cache(maxsize=60_000)
 def sprite(name: str, colour: str, pose: float, side: int, tilt: int, flip: bool) -> Image.Image:
-    """An RGBA picture of an object whose square is ``side`` pixels wide, cut to what is visible."""
+    """Draw an object whose square is ``side`` pixels wide as an RGBA picture, cropped to what is visible."""
     scale = 4 if side < 200 else 2
     shapes = _placed(CATALOGUE[name].shapes(colour, pose), tilt, flip)
-    canvas = _draw(shapes, side * scale)
-    edge = _edge(canvas, max(1, round(side * scale / 110)))
+    wide = side * scale
+    canvas = Image.new("RGBA", (wide, wide), (0, 0, 0, 0))
+    draw_shapes(canvas, shapes, wide / (100 + 2 * MARGIN), margin=MARGIN, round_ends=True)
+    edge = _edge(canvas, max(1, round(wide / 110)))
     small = edge.resize((edge.width // scale, edge.height // scale), Image.Resampling.BOX)
     box = small.getchannel("A").point(lambda a: 255 if a > 40 else 0).getbbox()
     return small.crop(box) if box else small
@@ -48,23 +50,6 @@ def _placed(shapes: tuple[Shape, ...], tilt: int, flip: bool) -> list[Shape]:
     return placed
 
 
-def _draw(shapes: list[Shape], side: int) -> Image.Image:
-    unit = side / (100 + 2 * MARGIN)
-    canvas = Image.new("RGBA", (side, side), (0, 0, 0, 0))
-    draw = ImageDraw.Draw(canvas)
-    for shape in shapes:
-        points = [((x + MARGIN) * unit, (y + MARGIN) * unit) for x, y in shape.points]
-        if shape.width:
-            width = max(1, round(shape.width * unit))
-            draw.line(points, fill=shape.fill, width=width, joint="curve")
-            r = width / 2
-            for x, y in (points[0], points[-1]):
-                draw.ellipse((x - r, y - r, x + r, y + r), fill=shape.fill)
-        else:
-            draw.polygon(points, fill=shape.fill)
-    return canvas
-
-
 def _edge(canvas: Image.Image, width: int) -> Image.Image:
     """Put a dark rim under the drawing, so that it stands out from any background."""
     grown = canvas.getchannel("A").filter(ImageFilter.MaxFilter(2 * width + 1))
@@ -75,7 +60,7 @@ def _edge(canvas: Image.Image, width: int) -> Image.Image:
 
 
 def render(scene: Scene, size: int) -> Image.Image:
-    """The scene as an RGB image of ``size`` by ``size`` pixels."""
+    """Draw the scene as an RGB image of ``size`` by ``size`` pixels."""
     canvas = backdrop(scene.kind, scene.variant, size).copy()
     for instance in scene.instances:
         picture, (left, top) = placed_sprite(instance, size)
@@ -97,14 +82,14 @@ def _exposed(scene: Scene, pixels: np.ndarray) -> np.ndarray:
 
 
 def placed_sprite(instance: Instance, size: int) -> tuple[Image.Image, tuple[int, int]]:
-    """An object's sprite in a picture of ``size`` pixels, and its left and top edge."""
+    """Return an object's sprite in a picture of ``size`` pixels, and its left and top edge."""
     i = instance
     picture = sprite(i.name, i.colour, i.pose, round(i.span * size), i.tilt, i.flip)
     return picture, (round(i.x * size - picture.width / 2), round(i.y * size - picture.height / 2))
 
 
 def boxes(scene: Scene, size: int) -> list[tuple[str, tuple[int, int, int, int]]]:
-    """Boxes in pixels, cut at the image's edges."""
+    """Return the boxes in pixels, clipped to the image."""
     found = []
     for instance in scene.instances:
         picture, (left, top) = placed_sprite(instance, size)

@@ -1,4 +1,4 @@
-"""Scenes of the world: what stands where, fixed by (split, seed, index) and by nothing else.
+"""Scenes of the world: what stands where, determined by (split, seed, index) alone.
 
 The split of a scene is a property of its content: a digest of the content falls into the range of residues that
 belongs to the split, so a scene of one split cannot occur in another, whatever the seeds. No pixels here.
@@ -58,7 +58,7 @@ COUNTABLE = frozenset(
 
 @dataclass(frozen=True)
 class Instance:
-    """One drawn object: centre and width as shares of the image's side, look, and the word for its size."""
+    """One drawn object: center and width as shares of the image's side, look, and the word for its size."""
 
     name: str
     colour: str
@@ -106,14 +106,14 @@ class Scene:
         return render(self, size)
 
     def boxes(self, size: int = SIZE) -> list[tuple[str, tuple[int, int, int, int]]]:
-        """Object and its box (left, top, right, bottom) in pixels, back to front; hidden parts are inside the box."""
+        """Return each object with its box (left, top, right, bottom) in pixels, back to front, hidden parts included."""
         from reweigh.world.render import boxes
 
         return boxes(self, size)
 
 
 def scene(split: str, index: int, seed: int = 0) -> Scene:
-    """The scene at ``index`` of a split; every seed gives another endless series."""
+    """Return the scene at ``index`` of a split; every seed gives another endless series."""
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if index < 0 or seed < 0:
@@ -127,13 +127,13 @@ def scene(split: str, index: int, seed: int = 0) -> Scene:
         attempt += 1
 
 
-def scenes(split: str, count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
-    """``count`` scenes of a split, from ``start`` on."""
-    return (scene(split, index, seed) for index in range(start, start + count))
+def scenes(split: str, count: int, seed: int = 0) -> Iterator[Scene]:
+    """Yield the first ``count`` scenes of a split."""
+    return (scene(split, index, seed) for index in range(count))
 
 
 def content_digest(made: Scene) -> int:
-    """A number that depends on what the scene shows, not on how it was drawn by lot."""
+    """Return a number that depends only on what the scene shows."""
     content = (made.kind, made.variant, made.instances)
     return int.from_bytes(hashlib.sha256(repr(content).encode()).digest()[:8], "big")
 
@@ -148,7 +148,7 @@ def _sample(rng: random.Random, split: str, seed: int, index: int) -> Scene:
 
 
 def _choose(rng: random.Random, kind: Kind) -> list[str]:
-    """Names to place: three to six different objects by the kind's priors, perhaps an intruder, some of them twice."""
+    """Choose the names to place: three to six objects by the kind's priors, perhaps an intruder, some of them twice."""
     names = [name for name in kind.core + kind.typical + kind.rare if rng.random() < kind.chance(name)]
     if rng.random() < INTRUDER:
         names.append(_pick(rng, tuple(name for name in CATALOGUE if not kind.chance(name))))
@@ -165,7 +165,7 @@ def _choose(rng: random.Random, kind: Kind) -> list[str]:
 
 
 def _place(rng: random.Random, names: list[str]) -> tuple[Instance, ...]:
-    """Put each object where it overlaps others little; one that finds no room is left out."""
+    """Place each object where it overlaps others little; leave out one that finds no room."""
     allowed = 0.32 if rng.random() < 0.2 else 0.14
     placed: list[Instance] = []
     for name in sorted(names, key=lambda n: -CATALOGUE[n].span[1]):
@@ -192,7 +192,7 @@ def _spot(rng: random.Random, name: str, span: float) -> tuple[float, float]:
 
 
 def _overlap(x: float, y: float, span: float, other: Instance) -> float:
-    """Shared area as a share of the smaller square (drawings fill about nine tenths of their square)."""
+    """Return the shared area as a share of the smaller square (drawings fill about nine tenths of their square)."""
     reach = 0.45 * (span + other.span)
     w, h = reach - abs(x - other.x), reach - abs(y - other.y)
     smaller = 0.9 * min(span, other.span)
@@ -204,7 +204,7 @@ def _pick(rng: random.Random, items: Sequence[T]) -> T:
 
 
 def _shuffle(rng: random.Random, items: list[str]) -> None:
-    """Fisher-Yates on ``random()`` alone, whose stream Python promises to keep."""
+    """Shuffle in place with ``random()`` alone, whose stream Python promises to keep."""
     for i in range(len(items) - 1, 0, -1):
         j = int(rng.random() * (i + 1))
         items[i], items[j] = items[j], items[i]

@@ -39,7 +39,7 @@ _SYNONYMS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def surfaces(name: str) -> tuple[tuple[str, str], ...]:
-    """Singular and plural of an object's name, then of its synonyms."""
+    """Return singular and plural of an object's name, then of its synonyms."""
     if name not in CATALOGUE:
         raise UnknownNameError("object", name, CATALOGUE)
     return ((name, _PLURALS.get(name, name + "s")), *_SYNONYMS.get(name, ()))
@@ -57,6 +57,6 @@ def _pattern() -> re.Pattern[str]:
 
 
 def mentions(text: str) -> list[tuple[int, int, str, str]]:
-    """Each mention of an object: start, end, the words used, the object meant. The longest name wins."""
+    """Find each mention of an object: start, end, the words used, the object meant. The longest name wins."""
     found = _pattern().finditer(text)
     return [(m.start(), m.end(), m.group(), _lookup()[m.group().lower()]) for m in found]

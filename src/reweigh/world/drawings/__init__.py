@@ -1,4 +1,4 @@
-"""The project's own vector drawings of COCO-named objects, parametric in colour and pose."""
+"""The project's own vector drawings of COCO-named objects, parametric in color and pose."""
 
 from __future__ import annotations
 

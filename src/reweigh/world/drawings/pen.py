@@ -25,7 +25,7 @@ COLOURS: dict[str, Colour] = {
     "white": (244, 244, 240),
     "gray": (148, 152, 160),
 }
-"""Named colours, which descriptions may use."""
+"""Named colors, which descriptions may use."""
 
 INK: Colour = (38, 36, 42)
 WHITE: Colour = (250, 250, 248)
@@ -53,7 +53,7 @@ class Shape:
 
 @dataclass
 class Pen:
-    """Records shapes, back to front. ``main`` is the object's colour, ``pose`` a number in [0, 1] the drawing may use."""
+    """Records shapes, back to front. ``main`` is the object's color, ``pose`` a number in [0, 1] the drawing may use."""
 
     main: Colour
     pose: float = 0.5
@@ -74,7 +74,7 @@ class Pen:
         self.shapes.append(Shape(points, fill, width))
 
     def oval(self, fill: Colour, x: float, y: float, rx: float, ry: float | None = None) -> None:
-        """An ellipse by centre and radii."""
+        """Draw an ellipse by center and radii."""
         self.poly(fill, *_arc(x, y, rx, rx if ry is None else ry, 0, 360)[:-1])
 
     def ring(self, fill: Colour, width: float, x: float, y: float, r: float) -> None:
@@ -83,15 +83,15 @@ class Pen:
     def arc(
         self, fill: Colour, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float
     ) -> None:
-        """A stroke along an ellipse; angles in degrees, clockwise from the right, as y grows downwards."""
+        """Draw a stroke along an ellipse; angles in degrees, clockwise from the right, as y grows downwards."""
         self.line(fill, width, *_arc(x, y, rx, ry, start, end))
 
     def pie(self, fill: Colour, x: float, y: float, rx: float, ry: float, start: float, end: float) -> None:
-        """The area between an arc and its chord."""
+        """Fill the area between an arc and its chord."""
         self.poly(fill, *_arc(x, y, rx, ry, start, end))
 
     def box(self, fill: Colour, x0: float, y0: float, x1: float, y1: float, round_: float = 0.0) -> None:
-        """A rectangle by its corners, optionally with rounded ones."""
+        """Draw a rectangle by its corners, optionally with rounded ones."""
         if not round_:
             self.poly(fill, (x0, y0), (x1, y0), (x1, y1), (x0, y1))
             return
@@ -104,7 +104,7 @@ class Pen:
         self.poly(fill, *(p for x, y, a in corners for p in _arc(x, y, round_, round_, a, a + 90, steps=5)))
 
     def blob(self, fill: Colour, *points: Point) -> None:
-        """A smooth closed curve through the points."""
+        """Draw a smooth closed curve through the points."""
         self.poly(fill, *_smooth(points))
 
 
@@ -114,7 +114,7 @@ def _arc(x: float, y: float, rx: float, ry: float, start: float, end: float, ste
 
 
 def _smooth(points: Sequence[Point], steps: int = 6) -> list[Point]:
-    """Closed Catmull-Rom spline."""
+    """Return a closed Catmull-Rom spline."""
     n = len(points)
     out = []
     for i in range(n):
@@ -131,7 +131,7 @@ def _cubic(a: float, b: float, c: float, d: float, t: float) -> float:
 
 @dataclass(frozen=True)
 class Drawing:
-    """One object: how to draw it, the colours it comes in, how large it usually is (share of the image's width)."""
+    """One object: how to draw it, the colors it comes in, how large it usually is (share of the image's width)."""
 
     name: str
     draw: Callable[[Pen], None]
