@@ -9,9 +9,9 @@ import pytest
 
 from reweigh.benchmarks.base import (
     BENCHMARKS,
-    Asked,
     Id,
     Item,
+    Question,
     Response,
     Summary,
     check_questions,
@@ -112,9 +112,9 @@ def test_an_option_decides_between_several_keys(tmp_path: Path) -> None:
 class Quiz:
     """Two questions on two images."""
 
-    def asked(self, identity: Id) -> Asked:
+    def asked(self, identity: Id) -> Question | None:
         question = {1: "Is there a dog?", 2: "Is there a cat?"}.get(int(identity))
-        return Asked(question, f"images/{identity}.jpg", {1: "yes", 2: "no"}.get(int(identity)))
+        return Question(f"images/{identity}.jpg", question, {1: "yes", 2: "no"}.get(int(identity)))
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_absent_and_undecodable_files(tmp_path: Path) -> None:
         read_responses(tmp_path / "r.jsonl")
 
 
-def test_check_keeps_order_and_allows_repeats_where_meant() -> None:
+def test_check_keeps_order_and_refuses_repeats() -> None:
     responses = [Response(2, "a"), Response(1, "b"), Response(2, "c")]
-    assert check_responses(responses, known={1, 2, 3}, repeats=True) == responses
+    assert check_responses(responses[:2], known={1, 2, 3}) == responses[:2]
     with pytest.raises(InputError, match="twice"):
         check_responses(responses, known={1, 2, 3})
 

@@ -84,20 +84,6 @@ def test_words_keep_punctuation_and_merged_pairs(wordnet_finder: MentionFinder) 
     assert reading.words == ("two", "wine glass", ",", "a", "seat", "and", "a", "toilet", ".")
 
 
-def test_indices_are_token_numbers_before_merging(wordnet_finder: MentionFinder) -> None:
-    #        0 1    2     3   4   5 6
-    caption = "A wine glass and two dogs ."
-    assert wordnet_finder.read(caption).indices == (1, 5)
-
-
-def test_indices_slip_by_one_after_a_dropped_seat(wordnet_finder: MentionFinder) -> None:
-    #        0 1    2  3   4      5   6
-    caption = "a seat by the toilet and dog"
-    reading = wordnet_finder.read(caption)
-    assert [mention.category for mention in reading.mentions] == ["toilet", "dog"]
-    assert reading.indices == (3, 5)  # the words stand at 4 and 6
-
-
 def test_pairs_never_contain_three_words() -> None:
     assert all(len(pair.split()) == 2 for pair in PAIRS)
     assert len(PAIRS) == 25 + 24 + 5

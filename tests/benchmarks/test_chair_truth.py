@@ -62,8 +62,10 @@ def test_truth_is_instances_and_captions_crowds_included(
     coco_dir: Path, wordnet_finder: MentionFinder
 ) -> None:
     truth = truth_of(coco_dir, wordnet_finder)
-    assert truth.ids({7, 9}) == {7, 9}  # the training files are not read before they are needed
-    assert truth.ids({7, 8}) == {7, 8, 9}
+    truth.require({7, 9})
+    assert truth.ids() == {7, 9}  # the training files are not read before they are needed
+    truth.require({7, 8})
+    assert truth.ids() == {7, 8, 9}
     assert truth.objects(7) == {"dining table", "cat", "dog", "person"}
     assert truth.objects(8) == {"dog", "bus"}
     assert truth.objects(9) == set()
@@ -110,11 +112,12 @@ def test_written_truth_reads_back_equal(
 ) -> None:
     truth = truth_of(coco_dir, wordnet_finder)
     path = tmp_path / "truth.json"
-    images = truth.ids({8})
+    truth.require({8})
+    images = truth.ids()
     objects = {str(image): sorted(truth.objects(image)) for image in images}
     path.write_text(json.dumps({"variant": "wordnet", "objects": objects}))
     ready = ReadyTruth(path, vocabulary, variant="wordnet")
-    assert set(ready.ids(())) == images
+    assert set(ready.ids()) == images
     assert [ready.objects(image) for image in images] == [truth.objects(image) for image in images]
     with pytest.raises(MismatchError, match="wordnet"):
         ReadyTruth(path, vocabulary, variant="pattern")
@@ -125,7 +128,7 @@ def test_ready_truth_of_others(tmp_path: Path, vocabulary: Vocabulary) -> None:
     path = tmp_path / "truth.json"
     path.write_text(json.dumps(content))
     ready = ReadyTruth(path, vocabulary, variant="wordnet")
-    assert set(ready.ids(())) == {7, 9}
+    assert set(ready.ids()) == {7, 9}
     assert ready.objects(7) == {"dog", "cat"}
     assert ready.objects(9) == set()
 

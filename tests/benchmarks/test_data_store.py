@@ -51,7 +51,7 @@ def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 size=len(TABLE),
                 checksum="md5:" + hashlib.md5(TABLE, usedforsecurity=False).hexdigest(),
             ),
-            File(name="images.zip", url=server.url("/images.zip"), unpack=True, holds=("images",)),
+            File(name="images.zip", url=server.url("/images.zip"), holds=("images",)),
         ),
         by_hand="nothing else",
     )
@@ -169,7 +169,7 @@ def test_the_catalogue_is_sound() -> None:
         assert len({file.name for file in entry.files}) == len(entry.files)
         for file in entry.files:
             assert file.url.startswith("http")
-            assert not file.unpack or file.holds
+            assert file.name.endswith(".zip") == bool(file.holds)
             if file.checksum:
                 kind, _, value = file.checksum.partition(":")
                 assert len(value) == {"md5": 32, "sha256": 64}[kind]
@@ -190,6 +190,7 @@ def test_the_commands(entry: Dataset, root: Path) -> None:
     assert got.exit_code == 0
     assert got.stdout.strip() == str(root / "toy")
     assert "note: " in got.stderr
+    assert "next: reweigh eval run MODEL -b with-files -o RUN" in got.stderr
     good = run(app, ["data", "toy", "--check"])
     assert (good.exit_code, good.stdout.strip()) == (0, "toy: all 2 files are complete")
     assert json.loads(run(app, ["data", "toy", "--check", "--json"]).stdout)["problems"] == []
@@ -238,3 +239,10 @@ def test_downloads_are_of_a_fixed_revision() -> None:
     for name in ("pope", "mmhal", "mmvet", "amber"):
         for file in dataset(name).files:
             assert re.search(r"/[0-9a-f]{40}/|/releases/download/v\d", file.url), file.url
+
+
+@pytest.mark.parametrize("place", ["x" * 5000, "~nobody-of-that-name/data"])
+def test_a_data_folder_that_cannot_be_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWEIGH_DATA", place)
+    with pytest.raises(InputError, match="REWEIGH_DATA"):
+        data_root()

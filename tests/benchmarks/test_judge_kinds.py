@@ -59,9 +59,9 @@ class Scripted:
     def describe(self) -> dict[str, Any]:
         return {"kind": "systemone", "model": "scripted", "base_url": "http://here"}
 
-    def rate(self, question: ScaleQuestion) -> Distribution:
+    def ask(self, question: ScaleQuestion) -> Distribution:
         self.asked.append(question)
-        return Distribution(tuple(self.verdict(question.state)))
+        return Distribution(self.verdict(question.state))
 
 
 def peaked(level: int, count: int, p: float = 0.7) -> list[float]:
@@ -141,7 +141,7 @@ def test_a_judge_of_the_other_kind_is_refused(data: Path) -> None:
         def ask(self, request: Any) -> str:
             return "Rating: 3"
 
-    with pytest.raises(InputError, match="mmhal-systemone"):
+    with pytest.raises(InputError, match="systemone"):
         MMHal(data, judge=rater).score([Response(0, "a")])
     with pytest.raises(InputError, match="Talker"):
         MMHalSystemOne(data, judge=Talker()).score([Response(0, "a")])
@@ -210,8 +210,8 @@ def test_two_judges_on_one_folder_keep_two_sets_of_scores(answers: Path) -> None
     results = json.loads(done.stdout)
     assert list(results["results"]) == ["mmhal-systemone"]
     assert results["results"]["mmhal-systemone"]["score,none"] == 2
-    assert read_scored(out).metrics["score"].value == 5
-    assert read_scored(out, "systemone").metrics["score"].value == 2
+    assert read_scored(out).summary.metrics["score"].value == 5
+    assert read_scored(out, "systemone").summary.metrics["score"].value == 2
     page = (out / "report-systemone.html").read_text()
     assert "MMHal-Bench (systemone)" in page
     assert "Rated by m over closed questions" in page
@@ -292,7 +292,10 @@ def test_options_of_the_run_that_only_a_chat_judge_knows_are_left_out(data: Path
         assert len(server.requests) == 1, "six equal questions are one"
         with pytest.raises(InputError, match="'runs'"):
             score_paths([data / "run"], judge=settings, options={"runs": 5})
-    assert (run.benchmark, run.metrics["total"].value) == ("mmvet-systemone", pytest.approx(90))
+    assert (run.summary.benchmark, run.summary.metrics["total"].value) == (
+        "mmvet-systemone",
+        pytest.approx(90),
+    )
     assert run.record is not None
     assert run.record["benchmark"]["name"] == "mmvet"
 

@@ -15,6 +15,10 @@ from reweigh.errors import InputError
 WEIGHTS = st.lists(st.integers(0, 50), min_size=2, max_size=26).filter(any)
 
 
+def closed(levels: int) -> ScaleQuestion:
+    return ScaleQuestion(state="s", instructions="i", levels=("x",) * levels)
+
+
 def distribution(weights: list[int]) -> Distribution:
     return Distribution(tuple(weight / sum(weights) for weight in weights))
 
@@ -76,14 +80,14 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("found", "why"), WRONG)
 def test_what_is_not_a_distribution_is_refused(found: Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        Distribution.parse(found, 3)
+        closed(3).parse(found)
 
 
 def test_levels_come_in_any_order_and_many() -> None:
-    found = Distribution.parse({str(level): 1 / 11 for level in reversed(range(11))}, 11)
+    found = closed(11).parse({str(level): 1 / 11 for level in reversed(range(11))})
     assert found.expected == pytest.approx(5)
     given = {"10": 0.5, "2": 0.5} | dict.fromkeys("013456789", 0.0)
-    assert Distribution.parse(given, 11).probabilities[10] == 0.5
+    assert closed(11).parse(given)[10] == 0.5
 
 
 @pytest.mark.parametrize("count", [0, 1, 27])

@@ -46,9 +46,9 @@ def expected_probabilities(model: str, question: ScaleQuestion) -> list[float]:
 
 def test_the_distribution_is_the_models_own(served: Served) -> None:
     with SystemOne(served.model, base_url=served.url) as judge:
-        found = judge.rate(QUESTION)
+        found = judge.ask(QUESTION)
     twin = expected_probabilities(served.model, QUESTION)
-    assert found.probabilities == pytest.approx(twin, abs=1e-5)
+    assert list(found) == pytest.approx(twin, abs=1e-5)
     assert found.level == max(range(7), key=twin.__getitem__)
     assert found.expected == pytest.approx(sum(level * p for level, p in enumerate(twin)), abs=1e-4)
     assert len(set(twin)) == 7, "a model that cannot tell levels apart tests nothing"
@@ -57,7 +57,7 @@ def test_the_distribution_is_the_models_own(served: Served) -> None:
 def test_refusals_in_the_servers_own_words(served: Served) -> None:
     pinned = "pinned"
     with SystemOne("other", base_url=served.url) as judge, pytest.raises(JudgeError, match=pinned):
-        judge.rate(QUESTION)
+        judge.ask(QUESTION)
     with SystemOne(served.model, base_url=served.url) as judge:
         with pytest.raises(JudgeError, match="--decision-config"):
             judge.affirm("A dog.", ["Is there a dog?"])
@@ -67,7 +67,7 @@ def test_refusals_in_the_servers_own_words(served: Served) -> None:
             judge.decide("A dog.", {"x": {"type": "wish"}})
     lost, elsewhere = "(?s)Not Found.*POST", served.url.replace("/v1", "/v9")
     with SystemOne(served.model, base_url=elsewhere) as judge, pytest.raises(JudgeError, match=lost):
-        judge.rate(QUESTION)
+        judge.ask(QUESTION)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_server_that_was_killed_is_reported_and_its_verdicts_are_kept(data: Pa
     settings = JudgeSettings(kind="systemone", model=served.model, url=served.url, cache=data / "kept")
     asked = [ScaleQuestion(state=str(i), instructions="?", levels=LEVELS) for i in range(3)]
     rater: Any = settings.open()
-    first = [rater.rate(question) for question in asked]
+    first = [rater.ask(question) for question in asked]
     rater.close()
     served.kill()
     gone = "(?s)connection.*kept"
@@ -129,7 +129,7 @@ def test_a_server_that_was_killed_is_reported_and_its_verdicts_are_kept(data: Pa
         SystemOne(served.model, base_url=served.url, attempts=2, first_wait=0.01) as judge,
         pytest.raises(JudgeError, match=gone),
     ):
-        judge.rate(QUESTION)
+        judge.ask(QUESTION)
     again: Any = settings.open()
-    assert [again.rate(question) for question in asked] == first
+    assert [again.ask(question) for question in asked] == first
     again.close()

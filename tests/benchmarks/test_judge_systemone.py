@@ -10,12 +10,11 @@ import pytest
 
 from judge_server import Answer, JudgeServer, completion, decision, likely
 from reweigh.benchmarks.judge import endpoint as transport
-from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
 from reweigh.benchmarks.judge.kinds import ChatEndpoint, JudgeSettings, SystemOne
-from reweigh.benchmarks.judge.protocol import Distribution, Judge, JudgeError, Rater, ScaleQuestion, user
+from reweigh.benchmarks.judge.protocol import CachedJudge, Distribution, JudgeError, Request, ScaleQuestion
 from reweigh.errors import InputError
 
-OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 20}
+OPTIONS: dict[str, Any] = {"first_wait": 0.01, "timeout": 20}
 QUESTION = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "good"))
 GOOD = {"0": 0.125, "1": 0.25, "2": 0.625}
 
@@ -27,9 +26,7 @@ def first(*troubles: Answer) -> Any:
 def test_a_question_travels_as_the_route_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "somebody-elses")
     with JudgeServer(first()) as server, SystemOne("m", base_url=server.url, **OPTIONS) as judge:
-        assert isinstance(judge, Rater)
-        assert not isinstance(judge, Judge)
-        assert judge.rate(QUESTION) == Distribution((0.125, 0.25, 0.625))
+        assert judge.ask(QUESTION) == Distribution((0.125, 0.25, 0.625))
         asked = {"type": "score", "instructions": "how good?", "criteria": ["bad", "so so", "good"]}
         assert server.requests == [
             {"path": "/v1/systemone", "model": "m", "state": "a text", "questions": {"rating": asked}}
@@ -48,10 +45,10 @@ def test_a_key_is_sent_and_never_revealed(monkeypatch: pytest.MonkeyPatch) -> No
         JudgeServer(script) as server,
         SystemOne("m", base_url=server.url, key_variable="TEST_KEY", **OPTIONS) as judge,
     ):
-        judge.rate(QUESTION)
+        judge.ask(QUESTION)
         assert server.headers[0]["authorization"] == "Bearer very-secret"
         with pytest.raises(JudgeError, match="runs") as caught:
-            judge.rate(QUESTION)
+            judge.ask(QUESTION)
         assert "very-secret" not in str(caught.value)
 
 
@@ -75,7 +72,7 @@ def test_passing_troubles_are_tried_again(trouble: Answer) -> None:
         JudgeServer(first(trouble, trouble)) as server,
         SystemOne("m", base_url=server.url, **impatient) as judge,
     ):
-        assert judge.rate(QUESTION).level == 2
+        assert judge.ask(QUESTION).level == 2
         assert len(server.requests) == 3
 
 
@@ -85,7 +82,7 @@ def test_tries_are_bounded() -> None:
         SystemOne("m", base_url=server.url, attempts=3, **OPTIONS) as judge,
     ):
         with pytest.raises(JudgeError, match="3 attempts"):
-            judge.rate(QUESTION)
+            judge.ask(QUESTION)
         assert len(server.requests) == 3
 
 
@@ -123,7 +120,7 @@ LASTING: list[tuple[Answer, str]] = [
 def test_what_will_not_mend_is_reported_at_once(answer: Answer, said: str) -> None:
     with JudgeServer(lambda *_: answer) as server, SystemOne("m", base_url=server.url, **OPTIONS) as judge:
         with pytest.raises(JudgeError, match=said) as caught:
-            judge.rate(QUESTION)
+            judge.ask(QUESTION)
         assert len(server.requests) == 1
         assert caught.value.hint
 
@@ -136,12 +133,12 @@ def test_a_reply_without_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> 
             SystemOne("m", base_url=server.url, **OPTIONS) as judge,
             pytest.raises(JudgeError, match="1,000"),
         ):
-            judge.rate(QUESTION)
+            judge.ask(QUESTION)
         with (
             ChatEndpoint("m", base_url=server.url, **OPTIONS) as chat,
             pytest.raises(JudgeError, match="1,000"),
         ):
-            chat.ask(user("x"))
+            chat.ask(Request("x"))
 
 
 def test_nobody_listening_is_a_clear_error() -> None:
@@ -151,7 +148,7 @@ def test_nobody_listening_is_a_clear_error() -> None:
         SystemOne("m", base_url=url, attempts=2, **OPTIONS) as judge,
         pytest.raises(JudgeError, match="connection"),
     ):
-        judge.rate(QUESTION)
+        judge.ask(QUESTION)
 
 
 def test_a_weights_file_is_known_by_its_repository() -> None:
@@ -159,7 +156,7 @@ def test_a_weights_file_is_known_by_its_repository() -> None:
         JudgeServer(lambda *_: decision(GOOD)) as server,
         SystemOne("m:weights.gguf", base_url=server.url, **OPTIONS) as judge,
     ):
-        assert judge.rate(QUESTION).level == 2
+        assert judge.ask(QUESTION).level == 2
 
 
 def yes(*values: Any) -> Answer:
@@ -200,14 +197,14 @@ def test_verdicts_are_kept_by_content_and_by_kind_of_judge(tmp_path: Path) -> No
 
     with JudgeServer(script) as server:
         judge = SystemOne("m", base_url=server.url, **OPTIONS)
-        rater = CachedRater(judge, tmp_path)
-        assert rater.rate(QUESTION) == rater.rate(QUESTION) == judge.rate(QUESTION)
+        rater = CachedJudge(judge, tmp_path)
+        assert rater.ask(QUESTION) == rater.ask(QUESTION) == judge.ask(QUESTION)
         assert len(server.requests) == 2
         other = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "fine"))
-        rater.rate(other)
+        rater.ask(other)
         assert len(server.requests) == 3
         chat = CachedJudge(ChatEndpoint("m", base_url=server.url, **OPTIONS), tmp_path)
-        assert chat.ask(user("a text")) == "text"
+        assert chat.ask(Request("a text")) == "text"
         assert len(server.requests) == 4
         judge.close()
         chat.close()
@@ -216,8 +213,8 @@ def test_verdicts_are_kept_by_content_and_by_kind_of_judge(tmp_path: Path) -> No
 
 def test_a_damaged_verdict_is_asked_again(tmp_path: Path) -> None:
     with JudgeServer(first()) as server, SystemOne("m", base_url=server.url, **OPTIONS) as judge:
-        rater = CachedRater(judge, tmp_path)
-        rater.rate(QUESTION)
+        rater = CachedJudge(judge, tmp_path)
+        rater.ask(QUESTION)
         (path,) = tmp_path.rglob("*.json")
         whole = path.read_text()
         for damaged in (
@@ -230,7 +227,7 @@ def test_a_damaged_verdict_is_asked_again(tmp_path: Path) -> None:
             assert damaged != whole
             path.write_text(damaged)
             asked = len(server.requests)
-            assert rater.rate(QUESTION).level == 2
+            assert rater.ask(QUESTION).level == 2
             assert len(server.requests) == asked + 1
             assert path.read_text() == whole
 
@@ -245,7 +242,9 @@ def test_settings_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         JudgeSettings(kind="systemone", model="m", rules="strict")
     with pytest.raises(InputError, match="timeout"):
         JudgeSettings(kind="systemone", model="m", timeout=0).open()
+    with pytest.raises(InputError, match="timeout"):
+        JudgeSettings(kind="systemone", model="m", timeout=True).open()
     rater = JudgeSettings(kind="systemone", model="m").open()
-    assert isinstance(rater, CachedRater)
+    assert isinstance(rater, CachedJudge)
     assert rater.describe()["base_url"] == "http://localhost:8000/v1"
     rater.close()

@@ -143,13 +143,16 @@ def test_archives_serve_as_well_as_folders(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "corpora" / "wordnet.zip", "w") as archive:
         for name, text in FILES.items():
             archive.writestr(f"wordnet/{name}", text)
-    read = Resources([tmp_path]).require("corpora/wordnet")
-    assert WordNet(lambda name: read(name).decode()).lemma("dogs", "n") == "dog"
-    with pytest.raises(InputError, match=r"wordnet/data\.noun"):
-        read("data.noun")
+    data = Resources([tmp_path])
+    assert WordNet(lambda name: data.read("corpora/wordnet", name).decode()).lemma("dogs", "n") == "dog"
+    with pytest.raises(InputError, match=r"data\.noun"):
+        data.read("corpora/wordnet", "data.noun")
     (tmp_path / "corpora" / "omw").mkdir()
-    with pytest.raises(InputError, match="missing"):
-        Resources([tmp_path]).require("corpora/omw")("index")
+    with pytest.raises(InputError, match="index"):
+        data.read("corpora/omw", "index")
+    (tmp_path / "corpora" / "wordnet.zip").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"nltk\.downloader"):
+        data.read("corpora/wordnet", "index.noun")
 
 
 def test_tagger_data_as_json_or_plain_pickle_only(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from judge_server import JudgeServer, completion, question_of
 from reweigh.benchmarks.base import BENCHMARKS, Response
-from reweigh.benchmarks.judge.cache import CachedJudge
 from reweigh.benchmarks.judge.kinds import ChatEndpoint
-from reweigh.benchmarks.judge.protocol import Request
+from reweigh.benchmarks.judge.protocol import CachedJudge, Request
 from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json, write_json, write_text
@@ -61,7 +60,7 @@ class Scripted:
         return {"model": "scripted"}
 
     def ask(self, request: Request) -> str:
-        text = request.messages[0]["content"]
+        text = request.text
         with self.lock:
             self.prompts.append(text)
         return str(self.reply(text))

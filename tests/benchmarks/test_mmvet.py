@@ -57,7 +57,7 @@ class Scripted:
     def ask(self, request: Request) -> str:
         with self.lock:
             self.requests.append(request)
-        text = request.messages[0]["content"]
+        text = request.text
         return str(self.reply(text.split(" | ")[-2], request))
 
 
@@ -137,7 +137,7 @@ def test_the_question_is_a_row_to_complete(data: Path) -> None:
     judge = Scripted(lambda prediction, request: "0.5")
     MMVet(data, judge=judge).score([Response("v1_0", "a | b\nc")])
     (request,) = judge.requests
-    assert request.messages[0]["content"] == (
+    assert request.text == (
         "Grade it.\nQ | A | P | grade\n\nWhat is 0? | one <AND> two <OR> three | a | b\nc | "
     )
     assert request.max_tokens == 3
@@ -188,7 +188,7 @@ def test_official_rules_ask_again_hotter_and_read_five(data: Path) -> None:
     judge = Scripted(lambda prediction, request: "what?")
     items, summary = MMVet(data, judge=judge, rules="official", concurrency=1).score([Response("v1_0", "x")])
     assert [request.temperature for request in judge.requests] == [0.0, 0.0, 0.5, 1.0, 1.5]
-    texts = [request.messages[0]["content"] for request in judge.requests]
+    texts = [request.text for request in judge.requests]
     assert all(text == texts[0] + "\nTell the grade (digit): " for text in texts[1:])
     assert len({request.sample for request in judge.requests}) == 5
     assert summary.metrics["total"].value == 0
@@ -266,7 +266,7 @@ def test_a_text_prompt_uses_our_own_suffix(data: Path) -> None:
     write_text(data / "mine.txt", "Grade:")
     judge = Scripted(lambda prediction, request: "?")
     MMVet(data, judge=judge, rules="official", prompt=data / "mine.txt").score([Response("v1_0", "x")])
-    texts = [request.messages[0]["content"] for request in judge.requests]
+    texts = [request.text for request in judge.requests]
     assert texts[0].startswith("Grade:\nWhat is 0? | ")
     assert texts[1] == texts[0] + "\nAnswer with the number alone: "
 

@@ -106,7 +106,7 @@ def test_questions_ask_for_what_is_there_and_for_as_much_that_is_not(tmp_path):
     assert value["accuracy"] == pytest.approx(100 * 4 / 7)
     assert (value["precision"], value["recall"]) == (pytest.approx(50), pytest.approx(100 / 3))
     assert value["yes_ratio"] == pytest.approx(200 / 7)
-    assert benchmark.asked("b.png/cat").question == "Is there a cat in the image?"
+    assert benchmark.asked("b.png/cat").text == "Is there a cat in the image?"
     with pytest.raises(InputError, match="parser"):
         opened(tmp_path, "objects-questions", parser="mine")
 

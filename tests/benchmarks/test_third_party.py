@@ -28,16 +28,16 @@ SOURCE = ROOT / "src" / "reweigh"
 
 
 @pytest.fixture
-def colours(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
+def colors(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
     """The documented benchmark, found through its entry point."""
     text = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(re.findall(r"```python\n(from reweigh.benchmarks import Benchmark.*?)```", text, re.S)[0], names)
-    plugin = SimpleNamespace(name="colours", load=lambda: names["Colours"])
+    plugin = SimpleNamespace(name="colors", load=lambda: names["Colors"])
     found = {"reweigh.benchmarks": [plugin]}
     monkeypatch.setattr(registry, "entry_points", lambda group: found.get(group, []))
     monkeypatch.setattr(BENCHMARKS, "_loaded", {**BENCHMARKS._loaded})
-    return find_benchmark("colours")
+    return find_benchmark("colors")
 
 
 @pytest.fixture
@@ -51,23 +51,23 @@ def images(tmp_path: Path) -> Path:
 
 def scored(folder: Path, said: str, *more: str) -> Any:
     append_jsonl(folder / "said.jsonl", [{"id": i, "response": said} for i in range(6)])
-    command = ["eval", "score", str(folder / "said.jsonl"), "-b", "colours", "-o", str(folder / "out"), *more]
+    command = ["eval", "score", str(folder / "said.jsonl"), "-b", "colors", "-o", str(folder / "out"), *more]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output + str(done.exception)
     return done
 
 
 def test_it_is_scored_and_compared_under_its_own_titles(
-    colours: type[Benchmark], images: Path, tmp_path: Path
+    colors: type[Benchmark], images: Path, tmp_path: Path
 ) -> None:
     done = scored(tmp_path / "base", "red and blue")
-    assert "Wrong colours ↓" in done.stdout
+    assert "Wrong colors ↓" in done.stdout
     scored(tmp_path / "better", "red and red", "--option", f"images={images}")
     results = read_json(tmp_path / "base" / "out" / "results.json")
-    assert results["results"]["colours"]["wrong_colours,none"] == 50
-    assert results["higher_is_better"]["colours"] == {"wrong_colours": False, "colours": None}
+    assert results["results"]["colors"]["wrong_colors,none"] == 50
+    assert results["higher_is_better"]["colors"] == {"wrong_colors": False, "colors": None}
     page = (tmp_path / "better" / "out" / "report.html").read_text()
-    assert "Colour words: said" in page
+    assert "Color words: said" in page
     assert "<b>0.0 %</b>" in page  # a share has its unit, a number has none and the digits it wants
     assert "<b>2.00</b>" in page
     assert page.count("data:image/jpeg") == 6  # the default names of an integer's image
@@ -75,33 +75,33 @@ def test_it_is_scored_and_compared_under_its_own_titles(
     command = ["eval", "diff", str(tmp_path / "base" / "out"), str(tmp_path / "better" / "out")]
     shown = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "diff.html")])
     assert shown.exit_code == 0, shown.output + str(shown.exception)
-    line = next(line for line in shown.stdout.splitlines() if "Wrong colours" in line)
+    line = next(line for line in shown.stdout.splitlines() if "Wrong colors" in line)
     assert line.split()[-1] == "better"
-    assert "Colour words: out against out" in (tmp_path / "diff.html").read_text()
+    assert "Color words: out against out" in (tmp_path / "diff.html").read_text()
 
 
-def test_it_is_recorded_in_a_notebook(colours: type[Benchmark], images: Path, tmp_path: Path) -> None:
-    task = open_task("colours", images, limit=4, shard="1/2")
+def test_it_is_recorded_in_a_notebook(colors: type[Benchmark], images: Path, tmp_path: Path) -> None:
+    task = open_task("colors", images, limit=4, shard="1/2")
     assert [record.id for record in task.records] == [0, 2]
     runs = Runs(task, {"id": "org/model"})
     for name, text in (("one", "blue"), ("two", "red")):
         runs.answer(lambda batch, text=text: [Answer(text)] * len(batch.records), tmp_path / name, {})
         score_paths([tmp_path / name])
     record = read_json(tmp_path / "one" / "record.json")
-    assert record["benchmark"] == {"name": "colours", "options": {}, "limit": 4, "shard": "1/2"}
+    assert record["benchmark"] == {"name": "colors", "options": {}, "limit": 4, "shard": "1/2"}
     pair = diff_runs(tmp_path / "one", tmp_path / "two")
-    assert pair.difference.figures["wrong_colours"].value == -100
+    assert pair.figures["wrong_colors"].value == -100
     assert pair.titles == ("one", "two")
     assert pair.first.image_finder()(2) == images / "2.png"
 
 
-def test_decoders_are_compared_on_it(colours: type[Benchmark], images: Path, tmp_path: Path) -> None:
-    command = ["compare", "world", "-m", "base", "-b", "colours", "--data", str(images), "--limit", "1"]
+def test_decoders_are_compared_on_it(colors: type[Benchmark], images: Path, tmp_path: Path) -> None:
+    command = ["compare", "world", "-m", "base", "-b", "colors", "--data", str(images), "--limit", "1"]
     done = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output + str(done.exception)
     latex = (tmp_path / "out" / "comparison.tex").read_text()
-    assert "Colour words" in latex
-    assert r"Wrong colours $\downarrow$ & Colours named &" in latex
+    assert "Color words" in latex
+    assert r"Wrong colors $\downarrow$ & Colors named &" in latex
 
 
 def test_no_benchmark_is_named_outside_its_package() -> None:
@@ -136,13 +136,13 @@ def test_what_is_not_a_benchmark_is_refused_by_name(monkeypatch: pytest.MonkeyPa
         find_benchmark("renamed")
 
 
-def test_its_options_are_checked_and_its_summary_of_nothing_is_defined(colours: type[Benchmark]) -> None:
+def test_its_options_are_checked_and_its_summary_of_nothing_is_defined(colors: type[Benchmark]) -> None:
     with pytest.raises(InputError, match="shade"):
-        open_benchmark("colours", shade=1)
-    summary = open_benchmark("colours").summarise([])
+        open_benchmark("colors", shade=1)
+    summary = open_benchmark("colors").summarise([])
     assert {name: metric.value for name, metric in summary.metrics.items()} == {
-        "wrong_colours": None,
-        "colours": None,
+        "wrong_colors": None,
+        "colors": None,
     }
     json.dumps(summary.to_json())
 

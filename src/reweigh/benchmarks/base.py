@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from reweigh.benchmarks.bootstrap import Array, intervals
 from reweigh.benchmarks.responses import check_questions, check_responses, read_responses
-from reweigh.benchmarks.types import (
-    Asked,
-    Direction,
-    Id,
-    Item,
-    MetricInfo,
-    Record,
-    Response,
-    Summary,
-    find_metric,
-)
+from reweigh.benchmarks.types import Id, Item, MetricInfo, Question, Record, Response, Summary, find_metric
 from reweigh.errors import InputError
 from reweigh.registry import Registry
 
@@ -33,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BENCHMARKS",
-    "Asked",
+    "AskingBenchmark",
     "Benchmark",
-    "Direction",
     "Id",
     "Item",
     "MetricInfo",
+    "Question",
     "Record",
     "Response",
     "Summary",
@@ -67,7 +57,7 @@ class Benchmark(ABC):
     """The name in the registry, in records and in results."""
 
     title: ClassVar[str] = ""
-    """The name as papers write it; ``name`` if empty."""
+    """The name as papers write it; by default ``name``."""
 
     dataset: ClassVar[Dataset | None] = None
     """Its files, for ``reweigh data``; without one, they are expected in a folder called ``name``."""
@@ -83,11 +73,8 @@ class Benchmark(ABC):
 
     The constructor of a judged benchmark takes judge, prompt and concurrency."""
 
-    rated_as: ClassVar[Mapping[str, str]] = {}
-    """The benchmarks that rate the same answers by another kind of judge, by that kind."""
-
     answers_of: ClassVar[str | None] = None
-    """The benchmark whose answers it rates, if it has no questions of its own."""
+    """The benchmark whose answers it rates by another kind of judge, if it has no questions of its own."""
 
     metrics: ClassVar[Sequence[MetricInfo]] = ()
     """Its figures and how to read them, in the order in which they are shown."""
@@ -99,6 +86,10 @@ class Benchmark(ABC):
     """Options that select records for tuning, disjoint from those used to report results."""
 
     data_dir: Path = Path(".")
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = cls.title or getattr(cls, "name", "")
 
     def __post_init__(self) -> None:
         self.data_dir = Path(self.data_dir)
@@ -133,9 +124,9 @@ class Benchmark(ABC):
         """Return the ids that a complete response file answers; None if any subset of the known ones will do."""
         return self.known_ids()
 
-    def asked(self, identity: Id) -> Asked:
+    def asked(self, identity: Id) -> Question | None:
         """Return what is asked under an id, to compare with the question, image and label in a response file."""
-        return Asked()
+        return None
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
@@ -179,11 +170,6 @@ class Benchmark(ABC):
         return [image] if isinstance(image, str) else [f"{image}.jpg", f"{image}.png"]
 
     @classmethod
-    def heading(cls) -> str:
-        """Return the title, or the name if there is none."""
-        return cls.title or cls.name
-
-    @classmethod
     def metric_info(cls, name: str) -> MetricInfo:
         """Describe a metric or a breakdown of one."""
         return find_metric(cls.metrics, name)
@@ -193,6 +179,30 @@ class Benchmark(ABC):
         """Select the metrics that a reader looks for first; the first five if none is declared a headline."""
         wanted = [info.name for info in cls.metrics if info.headline] or list(names)[:HEADLINES]
         return [cls.metric_info(name) for name in wanted if name in names]
+
+
+class AskingBenchmark(Benchmark):
+    """A benchmark whose questions are in a file: a subclass defines ``questions`` instead of ``records``."""
+
+    max_new_tokens: ClassVar[int]
+
+    @property
+    @abstractmethod
+    def questions(self) -> Mapping[Any, Question]:
+        """The questions by id, in the benchmark's order."""
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List the questions verbatim, in the benchmark's order."""
+        return [
+            Record(id=key, image=one.image, prompt=one.text or "", max_new_tokens=self.max_new_tokens)
+            for key, one in list(self.questions.items())[:limit]
+        ]
+
+    def known_ids(self) -> Collection[Id]:
+        return self.questions.keys()
+
+    def asked(self, identity: Id) -> Question | None:
+        return self.questions.get(identity)
 
 
 BENCHMARKS: Registry[type[Benchmark]] = Registry(

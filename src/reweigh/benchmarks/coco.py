@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.data.fetch import File
-from reweigh.benchmarks.data.store import Dataset, find_files
+from reweigh.benchmarks.data.store import Dataset, find_files, parsing
 from reweigh.errors import InputError
 
 _NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")
@@ -32,7 +32,6 @@ COCO_VAL2014 = Dataset(
             url=f"{COCO_URL}/zips/val2014.zip",
             size=6_645_013_297,
             checksum="md5:a3d79f5ed8d289b7a7554ce06a5782b3",
-            unpack=True,
             holds=("val2014",),
         ),
     ),
@@ -87,7 +86,7 @@ class Coco:
 
     def _add(self, path: Path, kind: str) -> None:
         content = _parse(path)
-        try:
+        with parsing(f"{path} is not a COCO {kind} file", hint="unpack the annotations again"):
             split = _NAME.fullmatch(path.name)
             names = self.image_file[split.group(2) if split else ""]
             names.update({image["id"]: _text(image["file_name"]) for image in content["images"]})
@@ -98,10 +97,6 @@ class Coco:
                 category = {row["id"]: row["name"] for row in content["categories"]}
                 for row in content["annotations"]:
                     self.instances[row["image_id"]].add(category[row["category_id"]])
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"{path} is not a COCO {kind} file ({error!r})", hint="unpack the annotations again"
-            ) from error
 
 
 def _text(value: Any) -> str:

@@ -8,46 +8,48 @@ from __future__ import annotations
 
 import ast
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import AskingBenchmark, Id, Item, Question, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.kinds import CHAT, SYSTEMONE
-from reweigh.benchmarks.judge.protocol import Distribution, Judge, Rater, ScaleQuestion, ask_all, close_judge
+from reweigh.benchmarks.judge.protocol import Distribution, Judge, ScaleQuestion, ask_all, close_judge
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_text
 from reweigh.progress import bar
 
 Rules = Literal["official", "strict"]
+HINTS = {
+    CHAT: "set the key in OPENAI_API_KEY, or give a server with --judge-option url=URL",
+    SYSTEMONE: "--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
+}
+"""How to get a judge, by its kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question of a judged benchmark.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedQuestion(Question):
+    """A question of a judged benchmark.
 
     Attributes:
-        id: Its id.
-        image: Path of its image below the data folder.
-        text: What is asked.
         answer: The human answer.
-        kinds: The question's type, or the capabilities it needs.
-        contents: What the image shows, where the judge is told.
+        parts: The parts of the benchmark it belongs to, by the ending of their counts.
+        about: The same for a report.
+        contents: What the judge is told of the image.
     """
 
-    id: Id
-    image: str
     text: str
     answer: str
-    kinds: tuple[str, ...]
+    parts: tuple[str, ...]
+    about: Mapping[str, Any]
     contents: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, repr=False)
-class Judged(Benchmark):
+class Judged(AskingBenchmark):
     """A benchmark over a folder with its questions, its images and its official program.
 
     Args:
@@ -61,12 +63,11 @@ class Judged(Benchmark):
     """Files of the benchmark that may hold the judge's prompt."""
     prompt_name: ClassVar[str]
     """The variable that holds it in a Python file."""
-    max_new_tokens: ClassVar[int]
     by_part: ClassVar[tuple[str, ...]] = ("n", "score")
     """Counts that are kept for each part of the benchmark, too."""
 
     _: KW_ONLY
-    judge: Judge | Rater | None = None
+    judge: Judge | None = None
     prompt: str | Path | None = None
     concurrency: int = 8
     runs: int = field(default=1, init=False)
@@ -77,38 +78,22 @@ class Judged(Benchmark):
         self._rated_by: dict[str, Any] = {}
 
     @cached_property
-    def questions(self) -> Mapping[Id, Question]:
-        """The questions by id, in the benchmark's order."""
+    def questions(self) -> Mapping[Id, JudgedQuestion]:
         return self._read_questions()
-
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions verbatim, in the official order."""
-        return [
-            Record(id=one.id, image=one.image, prompt=one.text, max_new_tokens=self.max_new_tokens)
-            for one in list(self.questions.values())[:limit]
-        ]
-
-    def known_ids(self) -> Collection[Id]:
-        return self.questions.keys()
-
-    def asked(self, identity: Id) -> Asked:
-        found = self.questions.get(identity)
-        return Asked() if found is None else Asked(found.text, found.image)
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
         """Ask the judge about every response."""
         checked = self._in_order(check_responses(responses, known=self.known_ids(), ids=ids))
-        pairs = [(self.questions[response.id], response.text) for response in checked]
         who = self._require_judge().describe()
-        filled = [self._filled(question, answer) for question, answer in pairs]
+        filled = [self._filled(self.questions[one.id], one.text) for one in checked]
         tasks = [partial(self._ask, text, run) for text in filled for run in range(self.runs)]
         with bar("judging", total=len(tasks), unit="verdict") as progress:
             verdicts = ask_all(tasks, concurrency=self.concurrency, advance=progress.update)
         items = [
-            self._item(*pair, verdicts[index * self.runs : (index + 1) * self.runs])
-            for index, pair in enumerate(pairs)
+            self._item(one, verdicts[index * self.runs : (index + 1) * self.runs])
+            for index, one in enumerate(checked)
         ]
         self._rated_by = {"judge": who, "prompt_sha256": sha256_text(self._prompt)}
         return items, self.summarise(items)
@@ -142,22 +127,29 @@ class Judged(Benchmark):
     def _read_prompt(self, path: Path) -> str:
         return read_prompt(path, self.prompt_name)
 
+    def _require_judge(self) -> Judge:
+        """Return the judge; refuse one of the other kind."""
+        if self.judge is None:
+            raise InputError(f"{self.title} needs a judge, but none was given", hint=HINTS[self.judge_kind])
+        if (kind := self.judge.describe().get("kind", CHAT)) != self.judge_kind:
+            raise InputError(
+                f"{self.name} is rated by a {self.judge_kind} judge, and {type(self.judge).__name__} is a {kind} judge",
+                hint=HINTS[self.judge_kind],
+            )
+        return self.judge
+
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
         """Sort responses or items by their questions."""
         order = {identity: index for index, identity in enumerate(self.questions)}
         return sorted(rows, key=lambda row: order.get(row.id, len(order)))
 
     @abstractmethod
-    def _read_questions(self) -> Mapping[Id, Question]:
+    def _read_questions(self) -> Mapping[Id, JudgedQuestion]:
         """Read the benchmark's own file."""
 
     @abstractmethod
-    def _filled(self, question: Question, answer: str) -> str:
-        """Fill the judge's prompt in for one answer."""
-
-    @abstractmethod
-    def _require_judge(self) -> Judge | Rater:
-        """Return the judge; refuse one of the other kind."""
+    def _filled(self, question: JudgedQuestion, answer: str) -> str:
+        """Fill in the judge's prompt for one answer."""
 
     @abstractmethod
     def _ask(self, filled: str, run: int) -> Any:
@@ -167,25 +159,24 @@ class Judged(Benchmark):
     def _read_verdicts(self, verdicts: Sequence[Any]) -> tuple[dict[str, float], dict[str, Any]]:
         """Turn the verdicts on one answer, one for each run, into counts and details of an item."""
 
+    @property
     @abstractmethod
-    def _parts(self, question: Question) -> Iterable[tuple[str, bool]]:
-        """List the endings of the counts of each part; true for the question's own."""
+    def _parts(self) -> Sequence[str]:
+        """All parts of the benchmark, by the ending of their counts."""
 
-    @abstractmethod
-    def _about(self, question: Question) -> dict[str, Any]:
-        """Name the parts that a question belongs to, for a report."""
-
-    def _item(self, question: Question, answer: str, verdicts: Sequence[Any]) -> Item:
+    def _item(self, response: Response, verdicts: Sequence[Any]) -> Item:
+        question = self.questions[response.id]
         counts, shown = self._read_verdicts(verdicts)
         counts = {"n": 1, **counts}
-        for ending, own in self._parts(question):
-            counts |= {f"{name}{ending}": counts[name] * own for name in self.by_part}
-        asked = {"question": question.text, "reference": question.answer, "response": answer}
+        for part in self._parts:
+            own = part in question.parts
+            counts |= {f"{name}{part}": counts[name] * own for name in self.by_part}
+        asked = {"question": question.text, "reference": question.answer, "response": response.text}
         return Item(
-            id=question.id,
+            id=response.id,
             image=question.image,
             counts={name: float(value) for name, value in counts.items()},
-            details={**self._about(question), **asked, **shown},
+            details={**question.about, **asked, **shown},
         )
 
 
@@ -213,19 +204,6 @@ class ChatJudged(Judged):
         unparsed = int(sum_counts(items).get("unparsed", 0))
         return {**super().describe(items), "rules": self.rules, "unparsed": unparsed}
 
-    def _require_judge(self) -> Judge:
-        if isinstance(self.judge, Judge):
-            return self.judge
-        if self.judge is None:
-            raise InputError(
-                f"{self.title} needs a judge, but none was given",
-                hint="set the key in OPENAI_API_KEY, or give a server with --judge-option url=URL",
-            )
-        raise InputError(
-            f"{self.name} is rated by a chat judge, and {type(self.judge).__name__} answers closed questions only",
-            hint=f"use {' or '.join(self.rated_as.values()) or 'another judge'}",
-        )
-
 
 class ScaleJudged(Judged):
     """Rated over closed questions: the benchmark's own prompt is the state, its scale the levels.
@@ -240,18 +218,9 @@ class ScaleJudged(Judged):
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         return {**super().describe(items), "instructions": self.instructions}
 
-    def _require_judge(self) -> Rater:
-        if isinstance(self.judge, Rater):
-            return self.judge
-        seen = "none was given" if self.judge is None else f"{type(self.judge).__name__} answers with text"
-        raise InputError(
-            f"{self.title} needs a judge that answers closed questions, and {seen}",
-            hint="--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
-        )
-
     def _ask(self, filled: str, run: int) -> Distribution:
-        question = ScaleQuestion(state=filled, instructions=self.instructions, levels=self._levels)
-        return self._require_judge().rate(question)
+        asked = ScaleQuestion(state=filled, instructions=self.instructions, levels=self._levels)
+        return asked.parse(self._require_judge().ask(asked))
 
     @property
     @abstractmethod

@@ -11,18 +11,17 @@ filled-in prompt, the levels are the ratings as that prompt describes them. Thes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from reweigh.benchmarks.base import Id, Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.fetch import File
-from reweigh.benchmarks.data.store import Dataset
-from reweigh.benchmarks.judge.kinds import SYSTEMONE
-from reweigh.benchmarks.judge.protocol import Distribution, user
-from reweigh.benchmarks.judged import ChatJudged, Judged, Question, Rules, ScaleJudged
+from reweigh.benchmarks.data.store import Dataset, parsing
+from reweigh.benchmarks.judge.protocol import Distribution, Request
+from reweigh.benchmarks.judged import ChatJudged, Judged, JudgedQuestion, Rules, ScaleJudged
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_json
 
@@ -46,7 +45,7 @@ DATASET = Dataset(
     files=(
         File(name="response_template.json", url=f"{_SOURCE}/response_template.json"),
         File(name="eval_gpt4.py", url=f"{_SOURCE}/eval_gpt4.py"),
-        File(name="test_data.zip", url=f"{_SOURCE}/test_data.zip", unpack=True, holds=("images",)),
+        File(name="test_data.zip", url=f"{_SOURCE}/test_data.zip", holds=("images",)),
     ),
 )
 
@@ -61,6 +60,7 @@ class _MMHal(Judged):
     prompt_files = ("mmhal_prompt.txt", "eval_gpt4.py", "eval_gpt_mmhal.py")
     prompt_name = "template"
     max_new_tokens = 256
+    _parts = tuple(f":{name}" for name in TYPES)
 
     @classmethod
     def read_responses(
@@ -100,13 +100,13 @@ class _MMHal(Judged):
             )
         return template
 
-    def _filled(self, question: Question, answer: str) -> str:
+    def _filled(self, question: JudgedQuestion, answer: str) -> str:
         """Put contents, question, human answer and model answer into the four places, in this order."""
         first, *parts = self._prompt.split("{}")
         values = (", ".join(question.contents), question.text, question.answer, answer)
         return first + "".join(value + part for value, part in zip(values, parts, strict=True))
 
-    def _read_questions(self) -> Mapping[Id, Question]:
+    def _read_questions(self) -> Mapping[Id, JudgedQuestion]:
         path = self.data_dir / "response_template.json"
         if not path.is_file():
             raise InputError(f"there is no {path}", hint="reweigh data mmhal")
@@ -116,29 +116,22 @@ class _MMHal(Judged):
             raise InputError(
                 f"{path} has {size} records; MMHal-Bench has exactly {RECORDS}, in its own order"
             )
-        questions: dict[Id, Question] = {}
+        questions: dict[Id, JudgedQuestion] = {}
         for index, row in enumerate(rows):
-            try:
-                questions[index] = Question(
-                    index,
-                    "images/" + str(row.get("image_path") or row["image_src"]).rsplit("/", 1)[-1],
-                    str(row["question"]),
-                    str(row["gt_answer"]),
-                    (TYPES[index % len(TYPES)],),
-                    tuple(str(word) for word in row["image_content"]),
+            kind = TYPES[index % len(TYPES)]
+            with parsing(
+                f"{path}, record {index}, is not as expected",
+                hint="each record has image_src (or image_path), image_content, question and gt_answer",
+            ):
+                questions[index] = JudgedQuestion(
+                    image="images/" + str(row.get("image_path") or row["image_src"]).rsplit("/", 1)[-1],
+                    text=str(row["question"]),
+                    answer=str(row["gt_answer"]),
+                    parts=(f":{kind}",),
+                    about={"type": kind},
+                    contents=tuple(str(word) for word in row["image_content"]),
                 )
-            except (KeyError, TypeError, AttributeError) as error:
-                raise InputError(
-                    f"{path}, record {index}, is not as expected ({error!r})",
-                    hint="each record has image_src (or image_path), image_content, question and gt_answer",
-                ) from error
         return questions
-
-    def _parts(self, question: Question) -> Iterable[tuple[str, bool]]:
-        return [(f":{name}", name in question.kinds) for name in TYPES]
-
-    def _about(self, question: Question) -> dict[str, Any]:
-        return {"type": question.kinds[0]}
 
 
 def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
@@ -173,7 +166,6 @@ class MMHal(_MMHal, ChatJudged):
 
     name = "mmhal"
     title = "MMHal-Bench"
-    rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmhal-systemone"}
     metrics = (SCORE, HALLUCINATION_RATE, MetricInfo("unparsed", "lower", headline=True))
     by_part = ("n", "score", "official_score")
 
@@ -204,7 +196,8 @@ class MMHal(_MMHal, ChatJudged):
         return printed
 
     def _ask(self, filled: str, run: int) -> str:
-        return self._require_judge().ask(user(filled))
+        asked = Request(filled)
+        return asked.parse(self._require_judge().ask(asked))
 
     def _read_verdicts(self, verdicts: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
         """Read a judge's reply by the chosen and by the official rules."""
@@ -256,7 +249,7 @@ class MMHalSystemOne(_MMHal, ScaleJudged):
             "hallucinated": verdict.level < HALLUCINATED_BELOW,
             "expected_hallucinated": verdict.below(HALLUCINATED_BELOW),
         }
-        probabilities = {str(level): p for level, p in enumerate(verdict.probabilities)}
+        probabilities = {str(level): p for level, p in enumerate(verdict)}
         shown = {"score": verdict.level, "expected": verdict.expected, "probabilities": probabilities}
         return counts, shown
 

@@ -16,17 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from reweigh.benchmarks.base import Id, Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.fetch import File
-from reweigh.benchmarks.data.store import Dataset
-from reweigh.benchmarks.judge.kinds import SYSTEMONE
-from reweigh.benchmarks.judge.protocol import Distribution, user
-from reweigh.benchmarks.judged import ChatJudged, Judged, Question, ScaleJudged, strings_of
+from reweigh.benchmarks.data.store import Dataset, parsing
+from reweigh.benchmarks.judge.protocol import Distribution, Request
+from reweigh.benchmarks.judged import ChatJudged, Judged, JudgedQuestion, ScaleJudged, strings_of
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 
@@ -54,7 +53,6 @@ DATASET = Dataset(
         File(
             name="mm-vet.zip",
             url="https://github.com/yuweihao/MM-Vet/releases/download/v1/mm-vet.zip",
-            unpack=True,
             holds=("mm-vet",),
         ),
     ),
@@ -77,12 +75,12 @@ class _MMVet(Judged):
         counted = {name: int(total.get(f"n:{name}", 0)) for name in CAPABILITIES}
         return {**super().describe(items), "capability_counts": counted}
 
-    def _filled(self, question: Question, answer: str) -> str:
+    def _filled(self, question: JudgedQuestion, answer: str) -> str:
         """Append the row to complete to the prompt; newlines and bars in the answer stay as they are."""
         reference = question.answer.replace("<AND>", " <AND> ").replace("<OR>", " <OR> ")
         return self._prompt + "\n" + " | ".join([question.text, reference, answer, ""])
 
-    def _read_questions(self) -> Mapping[Id, Question]:
+    def _read_questions(self) -> Mapping[Id, JudgedQuestion]:
         folder, name = self.data_dir, "mm-vet.json"
         path = next((path for path in (folder / name, folder / "mm-vet" / name) if path.is_file()), None)
         if path is None:
@@ -92,39 +90,29 @@ class _MMVet(Judged):
             raise InputError(f"{path} is not an object of questions by id")
         images = path.parent.relative_to(folder) / "images"
         order = {capability: index for index, capability in enumerate(CAPABILITIES)}
-        questions: dict[Id, Question] = {}
+        questions: dict[Id, JudgedQuestion] = {}
         for identity, row in rows.items():
-            try:
-                capabilities = {str(capability) for capability in row["capability"]}
-                questions[identity] = Question(
-                    identity,
-                    (images / str(row["imagename"])).as_posix(),
-                    str(row["question"]),
-                    str(row["answer"]),
-                    # one order, whatever the order in the file
-                    tuple(sorted(capabilities, key=lambda one: (order.get(one, len(order)), one))),
+            with parsing(
+                f"{path}, question {identity!r}, is not as expected",
+                hint="each has imagename, question, answer and capability",
+            ):
+                needed = {str(capability) for capability in row["capability"]}
+                # one order, whatever the order in the file
+                names = sorted(needed, key=lambda one: (order.get(one, len(order)), one))
+                questions[identity] = JudgedQuestion(
+                    image=(images / str(row["imagename"])).as_posix(),
+                    text=str(row["question"]),
+                    answer=str(row["answer"]),
+                    parts=(*(f":{name}" for name in names), f"={'+'.join(names)}"),
+                    about={"capabilities": names},
                 )
-            except (KeyError, TypeError) as error:
-                raise InputError(
-                    f"{path}, question {identity!r}, is not as expected ({error!r})",
-                    hint="each has imagename, question, answer and capability",
-                ) from error
         return questions
 
     @cached_property
-    def _combinations(self) -> list[tuple[str, ...]]:
-        """Every exact set of capabilities that a question has."""
-        return sorted({question.kinds for question in self.questions.values()}, key="+".join)
-
-    def _parts(self, question: Question) -> Iterator[tuple[str, bool]]:
-        """Yield the endings of each capability (``:rec``) and each exact set (``=rec+ocr``)."""
-        for name in CAPABILITIES:
-            yield f":{name}", name in question.kinds
-        for names in self._combinations:
-            yield f"={'+'.join(names)}", names == question.kinds
-
-    def _about(self, question: Question) -> dict[str, Any]:
-        return {"capabilities": list(question.kinds)}
+    def _parts(self) -> list[str]:
+        """Each capability (``:rec``), and each exact set of capabilities that a question has (``=rec+ocr``)."""
+        exact = {part for question in self.questions.values() for part in question.parts if part[0] == "="}
+        return [*(f":{name}" for name in CAPABILITIES), *sorted(exact)]
 
 
 def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -165,7 +153,6 @@ class MMVet(_MMVet, ChatJudged):
 
     name = "mmvet"
     title = "MM-Vet"
-    rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmvet-systemone"}
     metrics = (TOTAL, MetricInfo("unparsed", "lower", headline=True), *PARTS)
 
     by_part = ("n", "score", "nan")
@@ -209,14 +196,14 @@ class MMVet(_MMVet, ChatJudged):
     def _ask(self, filled: str, run: int) -> Grade:
         judge = self._require_judge()
         read = parse_strict if self.rules == "strict" else parse_official
-        replies = [judge.ask(user(filled, max_tokens=JUDGE_TOKENS, sample=run))]
+        replies = [judge.ask(Request(filled, max_tokens=JUDGE_TOKENS, sample=run))]
         score = read(replies[0])
         for attempt, temperature in enumerate(RETRY_TEMPERATURES if self.rules == "official" else ()):
             if score is not None:
                 break
             # The first repeat is also at temperature 0; the sample number keeps its verdict separate.
             sample = run * (len(RETRY_TEMPERATURES) + 1) + attempt + 1
-            again = user(
+            again = Request(
                 filled + self._suffix, temperature=temperature, max_tokens=JUDGE_TOKENS, sample=sample
             )
             replies.append(judge.ask(again))
@@ -281,4 +268,4 @@ class MMVetSystemOne(_MMVet, ScaleJudged):
     def _read_verdicts(self, verdicts: Sequence[Distribution]) -> tuple[dict[str, float], dict[str, Any]]:
         verdict = verdicts[0]
         counts = {"score": verdict.level / TENTHS, "expected": verdict.expected / TENTHS}
-        return counts, {**counts, "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True))}
+        return counts, {**counts, "probabilities": dict(zip(GRADES, verdict, strict=True))}

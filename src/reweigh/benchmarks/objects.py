@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response
+from reweigh.benchmarks.base import Benchmark, Id, Item, Question, Record, Response
 from reweigh.benchmarks.bootstrap import Array
 from reweigh.benchmarks.chair.metrics import METRICS, caption_item
 from reweigh.benchmarks.chair.metrics import figures as chair_figures
@@ -75,7 +75,7 @@ class Truth:
                     f"{where}, has {form!r} as a word for {name!r}, but it is also a word for {other!r}"
                 )
         for form, name in list(self._forms.items()):
-            self._forms.setdefault(plural(form), name)  # a form in the file wins
+            self._forms.setdefault(plural(form), name)  # a word given in the file takes precedence
         longest = sorted(self._forms, key=len, reverse=True)
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest)) + r")(?!\w)")
 
@@ -124,37 +124,38 @@ def _words(where: str, field: str, given: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(" ".join(one.lower().split()) for one in given))
 
 
+@dataclass(eq=False, repr=False)
 class _OwnPictures(Benchmark):
     """The user's pictures, and the file that says what they show."""
 
-    def __init__(
-        self, data_dir: str | Path, *, images: str | Path | None = None, truth: str | Path | None = None
-    ) -> None:
-        super().__init__(Path(data_dir))
-        self._truth_file = self.data_dir / "truth.jsonl" if truth is None else Path(truth)
-        self._images = self._truth_file.parent if images is None else Path(images)
+    _: KW_ONLY
+    images: str | Path | None = None
+    truth: str | Path | None = None
+
+    @property
+    def _truth_file(self) -> Path:
+        return self.data_dir / "truth.jsonl" if self.truth is None else Path(self.truth)
 
     @property
     def own_images(self) -> Path:
-        return self._images
+        return self._truth_file.parent if self.images is None else Path(self.images)
 
     @cached_property
-    def truth(self) -> Truth:
-        """The parsed file."""
+    def _known(self) -> Truth:
         return Truth(self._truth_file)
 
     def pictures(self) -> list[Picture]:
         """Return the pictures of the file; refuse missing ones."""
-        if missing := [image for image in self.truth.pictures if not (self.own_images / image).is_file()]:
+        if missing := [image for image in self._known.pictures if not (self.own_images / image).is_file()]:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise InputError(
                 f"the picture {missing[0]}{more} of {self._truth_file} is not in {self.own_images}",
                 hint="--option images=DIR names the folder of the pictures",
             )
-        return list(self.truth.pictures.values())
+        return list(self._known.pictures.values())
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        return {"truth": self.truth.sha256, "vocabulary": self.truth.names}
+        return {"truth": self._known.sha256, "vocabulary": self._known.names}
 
 
 class Objects(_OwnPictures):
@@ -178,16 +179,17 @@ class Objects(_OwnPictures):
         ]
 
     def known_ids(self) -> Collection[Id]:
-        return self.truth.pictures.keys()
+        return self._known.pictures.keys()
 
     def objects(self, text: str) -> list[str]:
-        return [name for _, name, *_ in self.truth.mentions(text)]
+        return [name for _, name, *_ in self._known.mentions(text)]
 
     def score_response(self, response: Response) -> Item:
-        reference = self.truth.pictures[str(response.id)].objects
-        return caption_item(response.id, response.text, self.truth.mentions(response.text), reference)
+        reference = self._known.pictures[str(response.id)].objects
+        return caption_item(response.id, response.text, self._known.mentions(response.text), reference)
 
 
+@dataclass(eq=False, repr=False)
 class ObjectsQuestions(_OwnPictures):
     """Is this object in the picture? Asked for every object that is there, and for as many that are not.
 
@@ -206,18 +208,13 @@ class ObjectsQuestions(_OwnPictures):
     yes_no = True
     metrics = YES_NO
 
-    def __init__(
-        self,
-        data_dir: str | Path,
-        *,
-        images: str | Path | None = None,
-        truth: str | Path | None = None,
-        parser: str = "llava",
-    ) -> None:
-        if parser not in PARSERS:
-            raise InputError(f"no parser is called {parser!r}", hint=f"use {', '.join(PARSERS)}")
-        super().__init__(data_dir, images=images, truth=truth)
-        self.parser = parser
+    _: KW_ONLY
+    parser: str = "llava"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parser not in PARSERS:
+            raise InputError(f"no parser is called {self.parser!r}", hint=f"use {', '.join(PARSERS)}")
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
@@ -240,7 +237,7 @@ class ObjectsQuestions(_OwnPictures):
     def _absent(self, picture: Picture, seed: int) -> list[str]:
         if picture.absent:
             return list(picture.absent)
-        others = [name for name in self.truth.names if name not in picture.objects]
+        others = [name for name in self._known.names if name not in picture.objects]
         draw = random.Random(f"{seed}/{picture.image}")
         return sorted(draw.sample(others, min(len(picture.objects), len(others))))
 
@@ -248,8 +245,8 @@ class ObjectsQuestions(_OwnPictures):
     def _questions(self) -> dict[Id, tuple[Picture, str]]:
         return {
             f"{one.image}/{name}": (one, name)
-            for one in self.truth.pictures.values()
-            for name in self.truth.names
+            for one in self._known.pictures.values()
+            for name in self._known.names
         }
 
     def known_ids(self) -> Collection[Id]:
@@ -259,8 +256,11 @@ class ObjectsQuestions(_OwnPictures):
         """Return None: which absent objects are asked about depends on the seed."""
         return None
 
-    def asked(self, identity: Id) -> Asked:
-        return Asked(question(self._questions[identity][1])) if identity in self._questions else Asked()
+    def asked(self, identity: Id) -> Question | None:
+        if identity not in self._questions:
+            return None
+        picture, name = self._questions[identity]
+        return Question(picture.image, question(name))
 
     def score_response(self, response: Response) -> Item:
         picture, name = self._questions[response.id]

@@ -11,7 +11,7 @@ from typing import Any
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, find_benchmark
 from reweigh.benchmarks.data.store import Dataset, data_root
 from reweigh.benchmarks.judge.kinds import CHAT, JudgeSettings
-from reweigh.benchmarks.judge.protocol import Judge, Rater
+from reweigh.benchmarks.judge.protocol import Judge
 from reweigh.errors import InputError, UnknownNameError
 
 NOT_OPTIONS = frozenset({"data_dir", "judge", "backend"})
@@ -22,7 +22,7 @@ def open_benchmark(
     name: str,
     data: str | Path | None = None,
     *,
-    judge: Judge | Rater | JudgeSettings | None = None,
+    judge: Judge | JudgeSettings | None = None,
     **options: Any,
 ) -> Benchmark:
     """Open a benchmark over its data.
@@ -73,8 +73,8 @@ def rated_by(name: str, kind: str) -> str:
     benchmark = find_benchmark(name)
     if kind == benchmark.judge_kind or (kind == CHAT and not benchmark.judge_kind):
         return name
-    if kind in benchmark.rated_as:
-        return benchmark.rated_as[kind]
+    if benchmark.judge_kind and (other := f"{name}-{kind}") in BENCHMARKS:
+        return other
     if not benchmark.judge_kind:
         raise InputError(f"{name} is scored without a judge", hint="leave out --judge")
     raise InputError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, MetricInfo, Record, Response
+from reweigh.benchmarks.base import AskingBenchmark, Id, Item, MetricInfo, Question, Response
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.benchmarks.coco import COCO_VAL2014
 from reweigh.benchmarks.data.fetch import File
-from reweigh.benchmarks.data.store import Dataset, find_files, require_file
+from reweigh.benchmarks.data.store import Dataset, find_files, parsing, require_file
 from reweigh.benchmarks.responses import read_rows
 from reweigh.errors import InputError
 
 SPLITS = ("random", "popular", "adversarial")
-MAX_NEW_TOKENS = 10
 OUTCOMES = ("questions", "tp", "fp", "tn", "fn", "unparsed")
 """The counts that the figures are made of."""
 NO_QUESTION = "no such question was answered"
@@ -95,8 +94,9 @@ PARSERS: Mapping[str, Callable[[str, str], str | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    image: str
+class PopeQuestion(Question):
+    """Is this object in the image? The label says so, and the split how the object was chosen."""
+
     text: str
     label: str
     split: str
@@ -131,7 +131,7 @@ def _name(group: str, figure: str) -> str:
 
 
 @dataclass(eq=False, repr=False)
-class POPE(Benchmark):
+class POPE(AskingBenchmark):
     """POPE's three splits.
 
     Args:
@@ -150,6 +150,7 @@ class POPE(Benchmark):
     image_dataset = COCO_VAL2014
     metrics = METRICS
     figures = staticmethod(figures)
+    max_new_tokens = 10
 
     _: KW_ONLY
     split: str = "all"
@@ -166,13 +167,13 @@ class POPE(Benchmark):
             self.repope = Path(self.repope)
 
     @property
-    def _questions(self) -> dict[Id, _Question]:
+    def questions(self) -> Mapping[Id, PopeQuestion]:
         return self._read[0]
 
     @cached_property
-    def _read(self) -> tuple[dict[Id, _Question], dict[str, int]]:
-        """The questions, and how many RePOPE dropped or relabelled."""
-        questions: dict[Id, _Question] = {}
+    def _read(self) -> tuple[dict[Id, PopeQuestion], dict[str, int]]:
+        """The questions, and how many RePOPE dropped or relabeled."""
+        questions: dict[Id, PopeQuestion] = {}
         fate: Counter[str] = Counter()
         for split in SPLITS if self.split == "all" else (self.split,):
             found = _read_split(self.data_dir, split)
@@ -188,32 +189,15 @@ class POPE(Benchmark):
             )
         return questions, dict(fate)
 
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions verbatim, split after split."""
-        return [
-            Record(
-                id=identity,
-                image=question.image,
-                prompt=question.text,
-                max_new_tokens=MAX_NEW_TOKENS,
-            )
-            for identity, question in list(self._questions.items())[:limit]
-        ]
-
-    def known_ids(self) -> Collection[Id]:
-        return self._questions.keys()
-
-    def asked(self, identity: Id) -> Asked:
+    def asked(self, identity: Id) -> Question | None:
         """Return the question of an id; response files carry POPE's labels, so corrected ones are not compared."""
-        found = self._questions.get(identity)
-        if found is None:
-            return Asked()
-        return Asked(found.text, found.image, None if self.repope is not None else found.label)
+        found = super().asked(identity)
+        return found if found is None or self.repope is None else Question(found.image, found.text)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         labels = {} if self.repope is None else {"labels": "repope", **self._read[1]}
         unparsed = sum(item.details["answer"] is None for item in items)
-        about = {"parser": self.parser, "split": self.split, "records": len(self._questions)}
+        about = {"parser": self.parser, "split": self.split, "records": len(self.questions)}
         return {**about, **labels, "unparsed": unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
@@ -224,7 +208,7 @@ class POPE(Benchmark):
         return {"yes_ratio_of_labels": 100 * labelled / len(items) if items else None}
 
     def score_response(self, response: Response) -> Item:
-        question = self._questions[response.id]
+        question = self.questions[response.id]
         answer = PARSERS[self.parser](response.text, question.label)
         counts = {f"{question.split}.{name}": 1 for name in outcome(question.label, answer)}
         return Item(
@@ -240,9 +224,9 @@ class POPE(Benchmark):
         )
 
 
-def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
+def _read_split(data_dir: Path, split: str) -> dict[int, PopeQuestion]:
     path = require_file(data_dir, f"coco_pope_{split}.json", benchmark="pope")
-    found: dict[int, _Question] = {}
+    found: dict[int, PopeQuestion] = {}
     for number, question in _questions_of(path, split):
         if number in found:
             raise InputError(f"{path} has the question id {number!r} twice", hint="fetch the file again")
@@ -250,14 +234,12 @@ def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
     return found
 
 
-def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
+def _questions_of(path: Path, split: str) -> Iterator[tuple[int, PopeQuestion]]:
     """Yield the questions of a file with their numbers."""
     for where, row in read_rows(path, hint="fetch the file again"):
-        try:
+        with parsing(f"{where}, is not a POPE question"):
             identity, label = row["question_id"], row["label"].lower().strip()
-            question = _Question(row["image"], row["text"], label, split)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where}, is not a POPE question ({error})") from error
+            question = PopeQuestion(row["image"], row["text"], label, split)
         if type(identity) is not int:
             raise InputError(f"{where}, has the question id {identity!r}")
         if label not in ("yes", "no"):
@@ -281,8 +263,8 @@ def _read_repope(folder: Path, split: str) -> dict[tuple[str, str], str]:
 
 
 def relabel(
-    questions: Mapping[int, _Question], labels: Mapping[tuple[str, str], str], fate: Counter[str]
-) -> dict[int, _Question]:
+    questions: Mapping[int, PopeQuestion], labels: Mapping[tuple[str, str], str], fate: Counter[str]
+) -> dict[int, PopeQuestion]:
     """Keep the questions that have a corrected label, with that label, and count the others.
 
     They are matched by picture and object, because copies of POPE differ in ids and spelling.
@@ -299,7 +281,7 @@ def relabel(
     return kept
 
 
-def subject(question: _Question) -> tuple[str, str]:
+def subject(question: PopeQuestion) -> tuple[str, str]:
     """Return the picture and the object of a question; older copies of POPE ask about the "imange"."""
     found = re.fullmatch(
         r"is there an? (.+) in the (?:image|imange)\s*\??", " ".join(question.text.lower().split())

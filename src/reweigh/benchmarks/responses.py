@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.types import Asked, Id, Response, json_type
+from reweigh.benchmarks.types import Id, Question, Response, json_type
 from reweigh.errors import InputError
 from reweigh.files.artifacts import parse_json
 
@@ -110,17 +110,18 @@ def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, know
     )
 
 
-def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Asked]) -> None:
+def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Question | None]) -> None:
     """Refuse responses to other questions than those of their ids, and responses that are the questions themselves."""
     repeated = 0
     for response in responses:
-        asked = asked_of(response.id)
-        if asked.question is not None:
-            question = _plain(asked.question)
+        if (asked := asked_of(response.id)) is None:
+            continue
+        if asked.text is not None:
+            question = _plain(asked.text)
             if response.questions and not any(question in _plain(one) for one in response.questions):
-                raise _other(response, "question", asked.question, response.questions[0])
+                raise _other(response, "question", asked.text, response.questions[0])
             repeated += isinstance(response.text, str) and _plain(response.text) == question
-        if asked.image is not None and response.image is not None:
+        if response.image is not None:
             ours, theirs = (name.rsplit("/", 1)[-1] for name in (asked.image, response.image))
             if ours != theirs:
                 raise _other(response, "image", asked.image, response.image)
@@ -150,15 +151,10 @@ def check_responses(
     *,
     known: Collection[Id],
     ids: Collection[Id] | None = None,
-    repeats: bool = False,
 ) -> list[Response]:
     """Refuse responses that cannot be scored, naming the first problem.
 
-    Args:
-        responses: The responses.
-        known: The ids of the benchmark.
-        ids: If given, exactly these must have been answered.
-        repeats: Whether to accept several responses of one id.
+    Every id must be one of ``known``; if ``ids`` are given, exactly these must have been answered.
     """
     checked: list[Response] = []
     answered: set[Id] = set()
@@ -174,7 +170,7 @@ def check_responses(
             kind = "a string" if isinstance(ours, str) else "an integer"
             hint = None if ours is None else f"the benchmark's id is {ours!r}, {kind}"
             raise InputError(f"response {index} has the unknown id {response.id!r}", hint=hint)
-        if response.id in answered and not repeats:
+        if response.id in answered:
             raise InputError(
                 f"id {response.id!r} was answered twice (again at response {index})",
                 hint="keep one response for each id",

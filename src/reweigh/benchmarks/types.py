@@ -30,7 +30,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A model's answer to the record of the same id; questions, image and label are what its file says of the record."""
+    """A model's answer to the record with the same id; the other fields are what its file repeats of that record."""
 
     id: Id
     text: str
@@ -40,11 +40,11 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a benchmark asks under an id; None for what response files do not repeat."""
+class Question:
+    """What a benchmark asks under an id; None for what response files need not repeat."""
 
-    question: str | None = None
-    image: str | None = None
+    image: str
+    text: str | None = None
     label: str | None = None
 
 
@@ -156,35 +156,27 @@ class Summary:
     official: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        items: Sequence[Item],
-        *,
-        benchmark: str,
-        metrics: Mapping[str, Estimate],
-        scorer: Mapping[str, Any] | None = None,
-        official: Mapping[str, float | None] | None = None,
-    ) -> Summary:
+    def of(cls, items: Sequence[Item], **about: Any) -> Summary:
         """Make the summary of items, counting them and their images."""
-        return cls(
-            benchmark=benchmark,
-            metrics=metrics,
-            n=len(items),
-            images=len({item.image for item in items}),
-            scorer=scorer or {},
-            official=official or {},
-        )
+        return cls(n=len(items), images=len({item.image for item in items}), **about)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
+        metrics = {name: metric.to_json() for name, metric in self.metrics.items()}
         return {
             "benchmark": self.benchmark,
-            "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
+            "metrics": metrics,
             "n": self.n,
             "images": self.images,
             "scorer": dict(self.scorer),
             "official": dict(self.official),
         }
+
+    @classmethod
+    def from_json(cls, page: Mapping[str, Any]) -> Summary:
+        """Read what :meth:`to_json` gave."""
+        metrics = {name: Estimate(**row) for name, row in page["metrics"].items()}
+        return cls(**{**page, "metrics": metrics})
 
 
 def json_type(value: object) -> str:

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response, Summary
+from reweigh.benchmarks.base import Benchmark, Id, Item, Question, Record, Response, Summary
 from reweigh.benchmarks.data.fetch import File
-from reweigh.benchmarks.data.store import Dataset, find_files, require_file
+from reweigh.benchmarks.data.store import Dataset, find_files, parsing, require_file
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 
@@ -57,7 +57,7 @@ def read_annotations(data_dir: Path) -> dict[str, dict[int, Mapping[str, Any]]]:
     """Read the annotation of every record of both halves, by id."""
     path = require_file(data_dir, "annotations.json", benchmark="amber")
     halves: dict[str, dict[int, Mapping[str, Any]]] = {GENERATIVE: {}, DISCRIMINATIVE: {}}
-    try:
+    with parsing(f"{path} is not AMBER's annotation file"):
         for row in read_json(path):
             half = GENERATIVE if row["type"] == GENERATIVE else DISCRIMINATIVE
             if half == GENERATIVE:
@@ -65,10 +65,8 @@ def read_annotations(data_dir: Path) -> dict[str, dict[int, Mapping[str, Any]]]:
             else:
                 valid = row["truth"] in ("yes", "no")
             if not valid or type(row["id"]) is not int:
-                raise ValueError(f"record {row['id']!r} is not one of the {row['type']} kind")
+                raise TypeError(f"record {row['id']!r} is not a valid {row['type']} record")
             halves[half][row["id"]] = row
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not AMBER's annotation file: {error}") from error
     return halves
 
 
@@ -131,11 +129,9 @@ class Half(Benchmark):
         """The queries of both halves by id, from the files that exist."""
         rows: dict[int, dict[str, str]] = {}
         for path in find_files(self.data_dir, "query_*.json"):
-            try:
+            with parsing(f"{path} is not an AMBER query file"):
                 for row in read_json(path):
                     rows[row["id"]] = {"image": str(row["image"]), "query": str(row["query"])}
-            except (KeyError, TypeError) as error:
-                raise InputError(f"{path} is not an AMBER query file ({error!r})") from error
         return rows
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
@@ -159,12 +155,10 @@ class Half(Benchmark):
         mine = [response for response in responses if response.id not in others]
         return super().score(mine, ids=ids)
 
-    def asked(self, identity: Id) -> Asked:
+    def asked(self, identity: Id) -> Question | None:
         """Return the image of an id and, for a yes/no question, its text; a description may have any prompt."""
         row = self._queries.get(identity) if isinstance(identity, int) else None
-        if row is None:
-            return Asked()
-        return Asked(row["query"] if self.yes_no else None, row["image"])
+        return None if row is None else Question(row["image"], row["query"] if self.yes_no else None)
 
     def known_ids(self) -> Collection[Id]:
         return self._rows.keys()

@@ -1,7 +1,7 @@
 """AMBER, discriminative half: yes/no questions on existence, attributes and relations.
 
 "No" is the positive class: it says that something is absent. Two parsers read an answer: ``official`` accepts exactly
-"Yes" or "No", ``strict`` normalises as the paper does. An answer that is neither is wrong; it costs recall if the
+"Yes" or "No", ``strict`` normalizes as the paper does. An answer that is neither is wrong; it costs recall if the
 truth is no, and never precision.
 """
 
@@ -62,7 +62,7 @@ def read_official(text: str) -> str | None:
 
 
 def read_strict(text: str) -> str | None:
-    """Read an answer as the paper does: normalised, and yes or no only if that is its first word.
+    """Read an answer as the paper does: normalized, and yes or no only if that is its first word.
 
     The first word is the first run of letters, so "No-one" and "No,Yes" are no, and "yes/no" is yes.
 

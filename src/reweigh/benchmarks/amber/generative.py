@@ -1,7 +1,7 @@
 """AMBER, generative half: nouns of a description against the image's true and likely hallucinated objects.
 
 Decides on every noun in the official scorer's order, which reproduces its printed figures. The text is not
-lower-cased: a capitalised noun is not in the vocabulary, and only "TV" is a television.
+lower-cased: a capitalized noun is not in the vocabulary, and only "TV" is a television.
 """
 
 from __future__ import annotations
@@ -198,10 +198,7 @@ Similar = Callable[[str, str], bool]
 def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, dict[str, Any]]:
     """Return the similarity and its description.
 
-    Args:
-        wanted: ``spacy``, ``table``, ``exact``, or ``auto``: the table if one is given, else spaCy's model if
-            it is installed, else exact words only.
-        table: File of near pairs.
+    ``auto`` takes the table of near pairs if one is given, else spaCy's model if it is installed, else exact words only.
     """
     if wanted not in ("auto", "spacy", "table", "exact"):
         raise InputError(f"{wanted!r} is not a similarity", hint="use auto, spacy, table or exact")

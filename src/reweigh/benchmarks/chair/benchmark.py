@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.chair.mentions import MentionFinder, Variant, Vocabulary
 from reweigh.benchmarks.chair.metrics import METRICS, caption_item, figures
@@ -42,7 +41,6 @@ DATASET = Dataset(
             url=f"{COCO_URL}/annotations/annotations_trainval2014.zip",
             size=252_872_794,
             checksum="md5:0a379cfc70b0e71301e0f377548639bd",
-            unpack=True,
             holds=(
                 "annotations/captions_train2014.json",
                 "annotations/captions_val2014.json",
@@ -68,7 +66,6 @@ class CHAIR(Benchmark):
         split: Which split the records are drawn from.
         images: How many images are drawn.
         manifest: A file of image ids to use instead of a draw.
-        repeats: Whether to accept several captions of one image.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
         backend: The linguistic back end, instead of the installed one.
     """
@@ -89,7 +86,6 @@ class CHAIR(Benchmark):
     split: str = "val"
     images: int = IMAGES
     manifest: str | Path | None = None
-    repeats: bool = False
     sentences: Splitter = "auto"
     backend: Language | None = None
 
@@ -144,22 +140,20 @@ class CHAIR(Benchmark):
         """Return the images of the manifest; without one, any images may be described."""
         return None if self.manifest is None else read_manifest(self.manifest)
 
+    def known_ids(self) -> Collection[Id]:
+        return self.truth.ids()
+
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
-        known = self.truth.ids({response.id for response in responses})
-        checked = check_responses(responses, known=known, ids=ids, repeats=self.repeats)
-        seen: Counter[int] = Counter()
-        items = []
-        for response in checked:
-            image = int(response.id)
-            seen[image] += 1
-            identity: Id = image if seen[image] == 1 else f"{image}#{seen[image]}"
-            reading = self.finder.read(response.text)
-            found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
-            item = caption_item(identity, response.text, found, self.truth.objects(image), image=image)
-            items.append(replace(item, counts={**item.counts, "tokens": len(reading.words)}))
-        return items, self.summarise(items)
+        self.truth.require({response.id for response in responses})
+        return super().score(responses, ids=ids)
+
+    def score_response(self, response: Response) -> Item:
+        reading = self.finder.read(response.text)
+        found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
+        item = caption_item(response.id, response.text, found, self.truth.objects(int(response.id)))
+        return replace(item, counts={**item.counts, "tokens": len(reading.words)})
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
         """Compute what the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
@@ -189,55 +183,3 @@ class CHAIR(Benchmark):
     @classmethod
     def image_names(cls, image: Id) -> list[str]:
         return image_names(image) if isinstance(image, int) else super().image_names(image)
-
-
-def published_layout(benchmark: CHAIR, responses: Sequence[Response]) -> dict[str, Any]:
-    """Return the result file of the published CHAIR scorers: their layout, fractions and token indices.
-
-    A figure is None if its denominator is zero.
-    """
-    sentences = [_sentence(benchmark, response) for response in responses]
-    mentions = sum(len(row["mscoco_generated_words"]) for row in sentences)
-    hallucinated = sum(len(row["mscoco_hallucinated_words"]) for row in sentences)
-    recovered = sum(
-        len(set(row["mscoco_generated_words"]) & set(row["mscoco_gt_words"])) for row in sentences
-    )
-    return {
-        "sentences": sentences,
-        "overall_metrics": {
-            "CHAIRs": _share(sum(row["metrics"]["CHAIRs"] for row in sentences), len(sentences)),
-            "CHAIRi": _share(hallucinated, mentions),
-            "Recall": _share(recovered, sum(len(row["mscoco_gt_words"]) for row in sentences)),
-            "Len": _share(0.01 * sum(len(row["words"]) for row in sentences), len(sentences)),
-        },
-    }
-
-
-def _sentence(benchmark: CHAIR, response: Response) -> dict[str, Any]:
-    reading = benchmark.finder.read(response.text)
-    reference = benchmark.truth.objects(int(response.id))
-    generated = [mention.category for mention in reading.mentions]
-    wrong = [
-        (mention, index)
-        for mention, index in zip(reading.mentions, reading.indices, strict=True)
-        if mention.category not in reference
-    ]
-    return {
-        "image_id": response.id,
-        "caption": response.text,
-        "mscoco_hallucinated_words": [[mention.word, mention.category] for mention, _ in wrong],
-        "mscoco_gt_words": sorted(reference),
-        "mscoco_generated_words": generated,
-        "hallucination_idxs": [index for _, index in wrong],
-        "words": list(reading.words),
-        "metrics": {
-            "CHAIRs": int(bool(wrong)),
-            "CHAIRi": _share(len(wrong), len(generated)) or 0.0,
-            "Recall": _share(len(set(generated) & reference), len(reference)) or 0.0,
-            "Len": 0.0,
-        },
-    }
-
-
-def _share(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator else None

@@ -1,7 +1,7 @@
 """Find the objects that a caption mentions, by the exact steps of the published CHAIR scorers.
 
-Lower-case, tokenise, lemmatise, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
-the lemmatiser: ``wordnet`` (OPERA and most papers) and ``pattern`` (the original). Mentions carry their span in the
+Lower-case, tokenize, lemmatize, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
+the lemmatizer: ``wordnet`` (OPERA and most papers) and ``pattern`` (the original). Mentions carry their span in the
 caption as written. Quirks of the published scorers are kept; tests/benchmarks/test_chair_mentions.py names them.
 """
 
@@ -40,7 +40,7 @@ PAIRS: Mapping[str, str] = {
     "toilet seat": "toilet",
     "wine glas": "wine glass",  # what pattern makes of "wine glass"
 }
-"""The word that replaces two neighbouring lemmas."""
+"""The word that replaces two neighboring lemmas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +60,14 @@ class Reading:
     Args:
         words: All lemmas after merging pairs, punctuation included; the scorers' ``Len`` counts these.
         mentions: The objects in order, with repeats.
-        indices: For each mention, the token index that the published scorer reports; too small after a toilet's
-            seat was dropped, as in that scorer.
     """
 
     words: tuple[str, ...]
     mentions: tuple[Mention, ...]
-    indices: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    word: str
-    index: int
-    start: int
-    end: int
 
 
 class MentionFinder:
-    """Reads captions in one variant.
-
-    Args:
-        vocabulary: The synonym table.
-        variant: ``wordnet`` or ``pattern``.
-        language: Tokens, and for ``wordnet`` also tags and base forms.
-    """
+    """Reads captions in one variant; the language gives tokens and, for ``wordnet``, tags and base forms."""
 
     def __init__(self, vocabulary: Vocabulary, variant: Variant, language: Language) -> None:
         self.vocabulary = vocabulary
@@ -110,31 +93,27 @@ class MentionFinder:
         tokens = self._language.tokens(caption, lower=True)
         merged = list(_merge_pairs(self._lemmatise([token.text for token in tokens]), tokens))
         # Where a toilet is mentioned anywhere, no "seat" of the caption is a chair.
-        toilet = any(unit.word == "toilet" for unit in merged)
-        kept = [unit for unit in merged if unit.word != "seat"] if toilet else merged
+        toilet = any(word == "toilet" for word, _, _ in merged)
         category_of = self.vocabulary.category_of
-        found = [(index, unit) for index, unit in enumerate(kept) if unit.word in category_of]
-        return Reading(
-            words=tuple(unit.word for unit in merged),
-            mentions=tuple(
-                Mention(unit.word, category_of[unit.word], unit.start, unit.end) for _, unit in found
-            ),
-            # Positions in the shortened list look up indices of the full one: a bug of the published scorer.
-            indices=tuple(merged[index].index for index, _ in found),
+        mentions = (
+            Mention(word, category_of[word], start, end)
+            for word, start, end in merged
+            if word in category_of and not (toilet and word == "seat")
         )
+        return Reading(tuple(word for word, _, _ in merged), tuple(mentions))
 
     def _wordnet_lemmas(self, words: Sequence[str]) -> list[str]:
         tags = self._language.tags(words)
         return [self._language.lemma(word, tag) for word, tag in zip(words, tags, strict=True)]
 
 
-def _merge_pairs(lemmas: Sequence[str], tokens: Sequence[Token]) -> Iterator[_Unit]:
-    """Join pairs greedily from the left."""
+def _merge_pairs(lemmas: Sequence[str], tokens: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
+    """Join pairs greedily from the left; yield each word with its span."""
     index = 0
     while index < len(lemmas):
         pair = PAIRS.get(" ".join(lemmas[index : index + 2]))
         last = index if pair is None else index + 1
-        yield _Unit(lemmas[index] if pair is None else pair, index, tokens[index].start, tokens[last].end)
+        yield pair or lemmas[index], tokens[index].start, tokens[last].end
         index = last + 1
 
 

@@ -33,12 +33,7 @@ METRICS = (
 
 
 def count_caption(objects: Sequence[str], reference: Collection[str], *, words: int) -> dict[str, float]:
-    """Count one caption.
-
-    Args:
-        objects: The object of every mention, in order, with repeats.
-        reference: The objects that are in the image.
-        words: Length of the caption in whitespace-delimited words.
+    """Count one caption: its mentioned objects, with repeats, against those in the image, and its length in words.
 
     Example:
         >>> counts = count_caption(["dog", "dog", "cat"], {"dog", "person"}, words=9)
@@ -66,23 +61,16 @@ def caption_item(
     text: str,
     mentions: Iterable[tuple[str, str, int, int]],
     reference: Collection[str],
-    *,
-    image: Id | None = None,
 ) -> Item:
     """Count one caption and keep what a report shows.
 
-    Args:
-        identity: Id of the item.
-        text: The caption.
-        mentions: Word, object, start and end in the text of every mention, in order.
-        reference: The objects that are in the image.
-        image: The image, if its id differs.
+    ``mentions`` have word, object, start and end in the text, in order; ``reference`` are the objects in the image.
     """
     found = list(mentions)
     named = [name for _, name, *_ in found]
     return Item(
         id=identity,
-        image=identity if image is None else image,
+        image=identity,
         counts=count_caption(named, reference, words=len(text.split())),
         details={
             "mentions": [

@@ -27,12 +27,13 @@ class CocoTruth:
         self._finder = finder
         self.objects = cache(self._objects)
 
-    def ids(self, wanted: Collection[Id]) -> Collection[int]:
-        """Return the images of the files read so far; read the rest if a wanted one is not among them."""
-        known = self._coco.ids()
-        if set(wanted) <= known:
-            return known
-        self._coco.complete()
+    def require(self, wanted: Collection[Id]) -> None:
+        """Read the remaining files if they are needed to find these images."""
+        if not set(wanted) <= self._coco.ids():
+            self._coco.complete()
+
+    def ids(self) -> Collection[int]:
+        """Return the images of the files read so far."""
         return self._coco.ids()
 
     def _objects(self, image: int) -> frozenset[str]:
@@ -79,7 +80,10 @@ class ReadyTruth:
             _check_categories(names, vocabulary.categories)
             self._objects[int(identity)] = frozenset(names)
 
-    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+    def require(self, wanted: Collection[Id]) -> None:
+        """Everything has been read already."""
+
+    def ids(self) -> Collection[int]:
         return self._objects.keys()
 
     def objects(self, image: int) -> frozenset[str]:

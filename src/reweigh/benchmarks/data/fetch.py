@@ -36,15 +36,13 @@ class File:
         url: Official address.
         size: Bytes, where known.
         checksum: ``sha256:...`` or ``md5:...``, where known.
-        unpack: Whether it is a zip file whose content is wanted.
-        holds: What unpacking gives, by which an unpacked local copy is recognised.
+        holds: What a zip file holds, if it is to be unpacked; a local copy that is already unpacked is recognized by it.
     """
 
     name: str
     url: str
     size: int | None = None
     checksum: str | None = None
-    unpack: bool = False
     holds: tuple[str, ...] = ()
 
 
@@ -53,7 +51,7 @@ class FetchError(ReweighError):
 
 
 class _Cut(Exception):
-    """The transfer ended early; received bytes are kept."""
+    """The transfer ended early; the received bytes are kept."""
 
 
 def download(
@@ -195,7 +193,7 @@ def _check_status(answer: httpx.Response, file: File) -> None:
 
 
 def _announced(answer: httpx.Response, file: File, start: int) -> int | None:
-    """Return the whole length that the server announces; refuse a body whose end could not be told from a cut."""
+    """Return the announced length of the whole file; refuse a body that could be cut short unnoticed."""
     length = answer.headers.get("content-length", "")
     if length.isdigit():
         whole = start + int(length)

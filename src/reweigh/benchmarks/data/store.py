@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ Receipt = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A benchmark's files, their licence, and what has to be done by hand."""
+    """A benchmark's files, their license, and what has to be done by hand."""
 
     name: str
     title: str
@@ -50,7 +51,18 @@ class Dataset:
 def data_root() -> Path:
     """Return the folder of all datasets: ``REWEIGH_DATA``, or ``~/.cache/reweigh/data``."""
     given = os.environ.get(VARIABLE, "").strip()
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "reweigh" / "data"
+    if not given:
+        return Path.home() / ".cache" / "reweigh" / "data"
+    try:
+        folder = Path(given).expanduser()
+        folder.exists()
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{VARIABLE} cannot be used as a folder ({reason}): {given[:200]!r}",
+            hint="set it to another folder",
+        ) from error
+    return folder
 
 
 def folder_of(entry: Dataset) -> Path:
@@ -68,7 +80,7 @@ def state(entry: Dataset) -> State:
 
 
 def describe(entry: Dataset) -> dict[str, Any]:
-    """Describe a dataset: size, checksums, licence, addresses, and how much of it is here."""
+    """Describe a dataset: size, checksums, license, addresses, and how much of it has been fetched."""
     return {
         "name": entry.name,
         "title": entry.title,
@@ -148,7 +160,7 @@ def _accept(file: File, folder: Path, origin: str, sha256: str) -> Receipt:
         "size": target.stat().st_size,
         "checked_against": checked,
     }
-    if file.unpack:
+    if file.holds:
         entry["holds"] = unpack(target, folder, holds=file.holds)
         target.unlink()
     return entry
@@ -183,7 +195,7 @@ def _adopt(file: File, source: Path, folder: Path) -> Receipt:
 
 
 def _problems(folder: Path, file: File, entry: Receipt, *, thorough: bool) -> list[str]:
-    if file.unpack:
+    if file.holds:
         content = entry.get("holds")
         if not isinstance(content, dict):
             return [f"the receipt does not say what {file.name} holds"]
@@ -217,6 +229,15 @@ def _receipt(entry: Dataset) -> dict[str, Receipt]:
             f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data {entry.name}"
         )
     return dict(files)
+
+
+@contextmanager
+def parsing(problem: str, hint: str | None = None) -> Iterator[None]:
+    """Turn the failure to find a key or a type in a benchmark's own file into an error that names the problem."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{problem} ({error!r})", hint=hint) from error
 
 
 def find_files(data_dir: Path, pattern: str) -> list[Path]:

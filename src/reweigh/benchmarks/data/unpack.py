@@ -121,7 +121,7 @@ def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> 
 
 
 def _files(opened: zipfile.ZipFile, archive: Path) -> Iterator[zipfile.ZipInfo]:
-    """Yield the members that are files; refuse links, devices and a list that lost members."""
+    """Yield the members that are files; refuse links, devices and an archive that lists fewer files than it states."""
     members = opened.infolist()
     stated = _stated_members(archive)
     if stated is not None and stated != len(members):

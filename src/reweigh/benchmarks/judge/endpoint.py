@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import email.utils
 import json
+import math
 import os
 import random
 import threading
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 DEFAULT_URL = "https://api.openai.com/v1"
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 LASTING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+LONGEST_WAIT = 60.0
+"""Bound of the growing wait between attempts, in seconds."""
+PATIENCE = 600.0
+"""Longest Retry-After that is waited for, in seconds."""
 LARGEST_REPLY = 1 << 22
 """Maximum bytes of a reply."""
 SHORTEST_SECRET = 4
@@ -56,9 +61,7 @@ class Endpoint:
         per_minute: Maximum number of requests per minute.
         attempts: Attempts per question before giving up.
         timeout: Seconds per attempt.
-        first_wait: Wait after the first failure; it doubles from then on.
-        longest_wait: Bound of the growing wait.
-        patience: Longest Retry-After that is waited for.
+        first_wait: Seconds to wait after the first failure; they double from then on.
     """
 
     hints: ClassVar[Mapping[int, str]] = {
@@ -79,20 +82,16 @@ class Endpoint:
         attempts: int = 6,
         timeout: float = 60.0,
         first_wait: float = 1.0,
-        longest_wait: float = 60.0,
-        patience: float = 600.0,
     ) -> None:
         if attempts < 1:
             raise InputError(f"{attempts} attempts: at least one is needed")
-        if not timeout > 0:
-            raise InputError(f"a timeout of {timeout:g} seconds is not positive")
+        _require_positive(timeout=timeout, per_minute=per_minute)
         self.base_url, login, query = split_address(base_url)
         self.model = model
         self.role = role
         self._attempts = attempts
         self._timeout = timeout
-        self._waits = (first_wait, longest_wait)
-        self._patience = patience
+        self._first_wait = first_wait
         self._closed = threading.Event()
         self._pace = Pace(per_minute, sleep=self._closed.wait)
         key = _key(key_variable, self.base_url)
@@ -146,19 +145,14 @@ class Endpoint:
             raise JudgeError(f"the {self.role} was closed while a question was waiting")
         if attempt + 1 == self._attempts:
             return
-        if asked is not None and asked > self._patience:
+        if asked is not None and asked > PATIENCE:
             raise JudgeError(
-                f"the {self.role} at {self.base_url} asks to wait {asked:.0f} s, more than {self._patience:.0f} s",
+                f"the {self.role} at {self.base_url} asks to wait {asked:.0f} s, more than {PATIENCE:.0f} s",
                 hint="run the same command again later: finished verdicts are kept",
             )
-        first, longest = self._waits
-        wait = backoff(attempt, first=first, longest=longest)
-        if asked is None:
-            self._closed.wait(wait)
-        else:
-            # All threads wait, and a small random part spreads their return.
-            self._pace.hold(asked)
-            self._closed.wait(asked + min(wait, 1.0) * 0.1)
+        wait = backoff(attempt, first=self._first_wait)
+        # A small random part spreads the return of threads that were refused together.
+        self._closed.wait(wait if asked is None else asked + min(wait, 1.0) * 0.1)
 
     def _try(self, route: str, body: Mapping[str, Any]) -> Any:
         import httpx
@@ -242,6 +236,13 @@ def _complaint(content: bytes) -> tuple[str, str]:
         return "", content.decode("utf-8", "replace")
 
 
+def _require_positive(**values: float | None) -> None:
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
+
+
 def _key(variable: str | None, url: str) -> str:
     """Return the key in an environment variable; empty where none is needed."""
     if variable is None:
@@ -299,7 +300,7 @@ class Redactor:
 
 
 class Pace:
-    """Spaces the requests of all threads; a hold delays all of them, because a refusal concerns all.
+    """Spaces the requests of all threads.
 
     Args:
         per_minute: Maximum number of requests per minute; None for no limit.
@@ -314,8 +315,6 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], bool],
     ) -> None:
-        if per_minute is not None and not per_minute > 0:
-            raise InputError(f"a rate of {per_minute} requests a minute is not positive")
         self._interval = 60.0 / per_minute if per_minute else 0.0
         self._clock = clock
         self._sleep = sleep
@@ -334,20 +333,13 @@ class Pace:
             if self._sleep(pause):
                 raise JudgeError("the judge was closed while a question was waiting")
 
-    def hold(self, seconds: float) -> None:
-        """Start no request for some seconds."""
-        with self._lock:
-            self._next = max(self._next, self._clock() + seconds)
 
-
-def backoff(
-    attempt: int, *, first: float, longest: float, chance: Callable[[], float] = random.random
-) -> float:
+def backoff(attempt: int, *, first: float, chance: Callable[[], float] = random.random) -> float:
     """Return the seconds to wait after failure number ``attempt`` (from 0): doubling, bounded, half of it random.
 
     The random half keeps threads that failed together from retrying together.
     """
-    wait = min(longest, first * 2.0 ** min(attempt, 60))
+    wait = min(LONGEST_WAIT, first * 2.0 ** min(attempt, 60))
     return wait * (0.5 + 0.5 * chance())
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.data.store import data_root
-from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
 from reweigh.benchmarks.judge.endpoint import DEFAULT_URL, Endpoint, PassingError
-from reweigh.benchmarks.judge.protocol import Distribution, JudgeError, Request, ScaleQuestion, is_probability
+from reweigh.benchmarks.judge.protocol import (
+    CachedJudge,
+    Distribution,
+    Judge,
+    JudgeError,
+    Request,
+    ScaleQuestion,
+    is_probability,
+)
 from reweigh.benchmarks.types import json_type
 from reweigh.errors import InputError, UnknownNameError
 
@@ -37,14 +43,10 @@ class ChatEndpoint(Endpoint):
 
     def ask(self, request: Request) -> str:
         """Return the reply's text; a refusal without text is an empty reply."""
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [dict(message) for message in request.messages],
-            "temperature": request.temperature,
+        body = {
+            key: value for key, value in request.to_json().items() if value is not None and key != "sample"
         }
-        if request.max_tokens is not None:
-            body["max_tokens"] = request.max_tokens
-        return self.call("chat/completions", body, self._content)
+        return self.call("chat/completions", {"model": self.model, **body}, self._content)
 
     def _content(self, found: Any) -> str:
         try:
@@ -83,10 +85,10 @@ class SystemOne(Endpoint):
         super().__init__(model, base_url=base_url, timeout=timeout, **options)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "systemone", "model": self.model, "base_url": self.base_url}
+        return {"kind": SYSTEMONE, "model": self.model, "base_url": self.base_url}
 
-    def rate(self, question: ScaleQuestion) -> Distribution:
-        """Ask for one of several ordered levels."""
+    def ask(self, question: ScaleQuestion) -> Distribution:
+        """Return the probability of each level."""
         asked = {
             "type": "score",
             "instructions": question.instructions,
@@ -94,7 +96,7 @@ class SystemOne(Endpoint):
         }
         answer = self.decide(question.state, {"rating": asked})["rating"]
         try:
-            return Distribution.parse(answer.get("probabilities"), len(question.levels))
+            return question.parse(answer.get("probabilities"))
         except InputError as error:
             raise self._malformed(error.message) from error
 
@@ -201,10 +203,6 @@ class JudgeSettings:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UnknownNameError("judge", self.kind, KINDS)
-        for name in ("concurrency", "per_minute", "timeout"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
         if self.kind == SYSTEMONE and self.model is None:
             raise InputError(
                 "the judge systemone needs the name of its model",
@@ -215,24 +213,21 @@ class JudgeSettings:
                 "rules are for reading texts, and the judge systemone writes none", hint="leave out rules"
             )
 
-    def open(self) -> CachedJudge | CachedRater:
+    def open(self) -> CachedJudge:
         """Make the judge; the network is used only when it is asked something."""
-        options: dict[str, Any] = {"per_minute": self.per_minute}
-        if self.timeout is not None:
-            options["timeout"] = self.timeout
-        folder = self.cache or data_root() / "verdicts"
+        options: dict[str, Any] = {
+            "per_minute": self.per_minute,
+            "timeout": self.timeout,
+            "base_url": self.url,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        judge: Judge
         if self.kind == SYSTEMONE:
-            rater = SystemOne(
-                str(self.model), base_url=self.url or LOCAL_URL, key_variable=self.key_variable, **options
-            )
-            return CachedRater(rater, folder)
-        judge = ChatEndpoint(
-            self.model or DEFAULT_MODEL,
-            base_url=self.url or DEFAULT_URL,
-            key_variable=self.key_variable or DEFAULT_KEY_VARIABLE,
-            **options,
-        )
-        return CachedJudge(judge, folder)
+            judge = SystemOne(str(self.model), key_variable=self.key_variable, **given)
+        else:
+            key_variable = self.key_variable or DEFAULT_KEY_VARIABLE
+            judge = ChatEndpoint(self.model or DEFAULT_MODEL, key_variable=key_variable, **given)
+        return CachedJudge(judge, self.cache or data_root() / "verdicts")
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a judged benchmark."""

@@ -1,23 +1,25 @@
 """What a judge is asked and answers: text for a chat request, or probabilities over the levels of a closed question.
 
 The rating of a closed question is the most likely level, the lower one of equals; the expected rating is
-sum(level * p) / sum(p). ``ask_all`` asks several questions at once.
+sum(level * p) / sum(p). ``ask_all`` asks several questions at once, ``CachedJudge`` keeps the verdicts.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard, TypeVar
 
-from reweigh.errors import InputError, ReweighError
+from reweigh.errors import ArtifactError, InputError, ReweighError
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.text import replace_surrogates
 
-Message: TypeAlias = Mapping[str, str]
 T = TypeVar("T")
 
 
@@ -25,37 +27,44 @@ class JudgeError(ReweighError):
     """The judge did not reply, and asking again would not help."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One question to a judge; ``sample`` distinguishes repeated draws of the same question."""
-
-    messages: tuple[Message, ...]
-    temperature: float = 0.0
-    max_tokens: int | None = None
-    sample: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the question as plain JSON."""
-        return {**asdict(self), "messages": [dict(message) for message in self.messages]}
-
-
-def user(text: str, *, temperature: float = 0.0, max_tokens: int | None = None, sample: int = 0) -> Request:
-    """Make a request of a single user message, as both benchmarks send it."""
-    message = {"role": "user", "content": replace_surrogates(text)}
-    return Request(messages=(message,), temperature=temperature, max_tokens=max_tokens, sample=sample)
-
-
-@runtime_checkable
 class Judge(Protocol):
-    """Answers a request with text; ``describe`` says who answers, for records and cache keys."""
+    """Answers a :class:`Request` with text or, of the kind systemone, a :class:`ScaleQuestion` with a distribution."""
 
-    def ask(self, request: Request) -> str:
+    def ask(self, question: Any) -> Any:
         """Return the reply, or raise :class:`JudgeError`."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Name model and address, without any secret."""
+        """Name model and address, without any secret, for records and cache keys; ``kind`` too if it is not ``chat``."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A user message for a chat judge; ``sample`` distinguishes repeated draws of the same question."""
+
+    text: str
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    sample: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", replace_surrogates(self.text))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the question as plain JSON."""
+        return {
+            "messages": [{"role": "user", "content": self.text}],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "sample": self.sample,
+        }
+
+    def parse(self, reply: Any) -> str:
+        """Check that a reply is text."""
+        if not isinstance(reply, str):
+            raise InputError("the reply is not text")
+        return replace_surrogates(reply)
 
 
 def close_judge(judge: object) -> None:
@@ -74,37 +83,14 @@ def ask_all(
     """
     if type(concurrency) is not int or concurrency < 1:
         raise InputError(f"a concurrency of {concurrency!r} is not a whole number of 1 or more")
-    futures: list[Future[T]] = [Future() for _ in tasks]
-    waiting = deque(zip(tasks, futures, strict=True))
-
-    def work() -> None:
-        while True:
-            try:
-                task, future = waiting.popleft()
-            except IndexError:
-                return
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = task()
-                if advance is not None:
-                    advance()
-                future.set_result(result)
-            except BaseException as error:
-                future.set_exception(error)
-
-    for number in range(min(concurrency, len(tasks))):
-        # An executor's threads would keep a stopped command alive until the last question times out.
-        threading.Thread(target=work, name=f"judge-{number}", daemon=True).start()
-    try:
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in futures:
-            if future in done and (error := future.exception()) is not None:
-                raise error
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
+    answers: dict[int, T] = {}
+    # Daemon threads: those of an executor would keep a stopped command alive until the last question times out.
+    with ThreadPool(max(1, min(concurrency, len(tasks)))) as pool:
+        for index, answer in pool.imap_unordered(lambda one: (one[0], one[1]()), enumerate(tasks)):
+            answers[index] = answer
+            if advance is not None:
+                advance()
+    return [answers[index] for index in range(len(tasks))]
 
 
 MOST_LEVELS = 26
@@ -135,6 +121,21 @@ class ScaleQuestion:
         """Return the question as plain JSON."""
         return {"state": self.state, "instructions": self.instructions, "levels": list(self.levels)}
 
+    def parse(self, reply: Any) -> Distribution:
+        """Read probabilities by level, ``{"0": p, "1": p, ...}``, or in order; all levels and no other."""
+        count = len(self.levels)
+        if isinstance(reply, Mapping):
+            wanted = [str(level) for level in range(count)]
+            if sorted(reply) != sorted(wanted):
+                raise InputError(
+                    f"there are probabilities for {', '.join(map(str, reply)) or 'nothing'}, not for the "
+                    f"levels 0 to {count - 1}"
+                )
+            reply = [reply[level] for level in wanted]
+        if not isinstance(reply, Sequence) or isinstance(reply, str) or len(reply) != count:
+            raise InputError(f"expected probabilities for {count} levels, got {str(reply)[:80]!r}")
+        return Distribution(reply)
+
 
 def is_probability(value: object) -> TypeGuard[float]:
     """Whether a value is a number from 0 to 1; NaN and booleans are not.
@@ -146,37 +147,18 @@ def is_probability(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(tuple[float, ...]):
     """A probability for each level, checked: finite, from 0 to 1, summing to about 1."""
 
-    probabilities: tuple[float, ...]
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        for level, value in enumerate(self.probabilities):
+    def __new__(cls, probabilities: Sequence[float]) -> Distribution:
+        for level, value in enumerate(probabilities):
             if not is_probability(value):
                 raise InputError(f"level {level} has the probability {value!r}")
-        if not abs(self._total - 1) <= SLACK:
-            raise InputError(f"the probabilities sum to {self._total:.4g}, not to 1")
-
-    @classmethod
-    def parse(cls, found: Any, levels: int) -> Distribution:
-        """Read probabilities by level, ``{"0": p, "1": p, ...}``, or in order; all levels and no other."""
-        if isinstance(found, Mapping):
-            wanted = [str(level) for level in range(levels)]
-            if sorted(found) != sorted(wanted):
-                raise InputError(
-                    f"there are probabilities for {', '.join(map(str, found)) or 'nothing'}, not for the "
-                    f"levels 0 to {levels - 1}"
-                )
-            found = [found[level] for level in wanted]
-        if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != levels:
-            raise InputError(f"expected probabilities for {levels} levels, got {str(found)[:80]!r}")
-        return cls(tuple(found))
-
-    @property
-    def _total(self) -> float:
-        return math.fsum(self.probabilities)
+        if not abs(math.fsum(probabilities) - 1) <= SLACK:
+            raise InputError(f"the probabilities sum to {math.fsum(probabilities):.4g}, not to 1")
+        return super().__new__(cls, probabilities)
 
     @property
     def level(self) -> int:
@@ -186,7 +168,7 @@ class Distribution:
             >>> Distribution((0.25, 0.375, 0.375)).level
             1
         """
-        return self.probabilities.index(max(self.probabilities))
+        return self.index(max(self))
 
     @property
     def expected(self) -> float:
@@ -196,7 +178,7 @@ class Distribution:
             >>> Distribution((0.25, 0.25, 0.5)).expected
             1.25
         """
-        return math.fsum(level * p for level, p in enumerate(self.probabilities)) / self._total
+        return math.fsum(level * p for level, p in enumerate(self)) / math.fsum(self)
 
     def below(self, level: int) -> float:
         """Return the probability of all lower levels.
@@ -205,17 +187,42 @@ class Distribution:
             >>> Distribution((0.25, 0.25, 0.5)).below(2)
             0.5
         """
-        return math.fsum(self.probabilities[:level]) / self._total
+        return math.fsum(self[:level]) / math.fsum(self)
 
 
-@runtime_checkable
-class Rater(Protocol):
-    """Answers a closed question with a distribution; ``describe`` says who answers, for records and cache keys."""
+class CachedJudge:
+    """A judge that asks another one only what is not in a folder of verdicts yet, so that a repeated run costs nothing.
 
-    def rate(self, question: ScaleQuestion) -> Distribution:
-        """Return the distribution, or raise :class:`JudgeError`."""
-        ...
+    Each verdict is a sealed file; one that cannot be read, was altered or answers another question is asked for again.
+    The judge is part of the question, so that two judges never share a verdict.
+    """
+
+    def __init__(self, judge: Judge, folder: str | Path) -> None:
+        self._judge = judge
+        self._folder = Path(folder)
+        self._in_progress: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
 
     def describe(self) -> dict[str, Any]:
-        """Name model and address, without any secret."""
-        ...
+        """Name the judge behind the cache: the cache itself changes no verdict."""
+        return self._judge.describe()
+
+    def close(self) -> None:
+        close_judge(self._judge)
+
+    def ask(self, question: Request | ScaleQuestion) -> Any:
+        """Return the stored verdict, or ask and store the reply."""
+        asked = {"judge": self._judge.describe(), **question.to_json()}
+        key = sha256_json(asked)
+        path = self._folder / key[:2] / f"{key}.json"
+        with self._lock:
+            own = self._in_progress.setdefault(key, threading.Lock())
+        # Of two equal questions at the same time, the second waits for the first one's verdict.
+        with own:
+            with suppress(ArtifactError, InputError):
+                stored = read_sealed(path)
+                if stored.get("question") == asked:
+                    return question.parse(stored.get("reply"))
+            verdict = question.parse(self._judge.ask(question))
+            write_sealed(path, {"question": asked, "reply": verdict})
+            return verdict

@@ -50,7 +50,7 @@ class WordNet:
         self._irregular: dict[str, dict[str, list[str]]] = {}
         for code, name in CLASSES.items():
             lines = index[code].split("\n")
-            # Lines that start with a blank are the licence.
+            # Lines that start with a blank are the license.
             self._known[code] = frozenset(line.split(" ", 1)[0] for line in lines if line and line[0] != " ")
             rows = (line.split() for line in read(f"{name}.exc").split("\n"))
             self._irregular[code] = {row[0]: row[1:] for row in rows if row}

@@ -10,8 +10,7 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +39,24 @@ class Resources:
     def __init__(self, folders: Iterable[str | Path]) -> None:
         self.folders = [Path(folder) for folder in folders]
 
-    def find(self, package: str) -> Callable[[str], bytes] | None:
-        """Find a package such as ``corpora/wordnet`` and return the reader of its files, or None."""
-        kind, _, name = package.partition("/")
-        for folder in self.folders:
-            if (folder / package).is_dir():
-                return partial(_read_file, folder / package)
-            if (archive := folder / kind / f"{name}.zip").is_file():
-                return partial(_read_zipped, archive, name)
-        return None
+    def find(self, package: str) -> Path | None:
+        """Find the folder or archive of a package such as ``corpora/wordnet``."""
+        places = (path for folder in self.folders for path in (folder / package, folder / f"{package}.zip"))
+        return next((path for path in places if path.exists()), None)
 
-    def require(self, package: str) -> Callable[[str], bytes]:
-        """Find a package, or say how to get it."""
-        if (read := self.find(package)) is None:
+    def read(self, package: str, name: str) -> bytes:
+        """Read one file of a package; say how to get what is missing."""
+        if (found := self.find(package)) is None:
             raise self.missing(package)
-        return read
+        try:
+            if found.suffix == ".zip":
+                return (zipfile.Path(found) / found.stem / name).read_bytes()
+            return (found / name).read_bytes()
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"{name} of NLTK's {package} cannot be read ({error})",
+                hint=f"get the data again with: {COMMAND}",
+            ) from error
 
     def missing(self, package: str) -> InputError:
         """Make the error for an absent package."""
@@ -69,32 +71,16 @@ class Resources:
 
         Accepts NLTK's JSON package, or the pickle of older releases if it holds only plain data.
         """
-        if (read := self.find(f"taggers/{_TAGGER}_eng")) is not None:
-            parts = [
-                json.loads(read(f"{_TAGGER}_eng.{part}.json")) for part in ("weights", "tagdict", "classes")
-            ]
-            return parts[0], parts[1], set(parts[2]), f"{_TAGGER}_eng"
-        if (read := self.find(f"taggers/{_TAGGER}")) is not None:
-            weights, tagdict, classes = _read_plain_pickle(read(f"{_TAGGER}.pickle"))
-            return weights, tagdict, set(classes), _TAGGER
-        raise self.missing(f"taggers/{_TAGGER}_eng")
-
-
-def _read_file(folder: Path, name: str) -> bytes:
-    try:
-        return (folder / name).read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"{folder / name} is missing", hint=f"get the data again with: {COMMAND}") from error
-
-
-def _read_zipped(archive: Path, package: str, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(archive) as file:
-            return file.read(f"{package}/{name}")
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{archive} has no readable {package}/{name}", hint=f"get the data again with: {COMMAND}"
-        ) from error
+        name = f"{_TAGGER}_eng"
+        if self.find(f"taggers/{name}") is None and self.find(f"taggers/{_TAGGER}") is not None:
+            name = _TAGGER
+            weights, tagdict, classes = _read_plain_pickle(self.read(f"taggers/{name}", f"{name}.pickle"))
+        else:
+            weights, tagdict, classes = (
+                json.loads(self.read(f"taggers/{name}", f"{name}.{part}.json"))
+                for part in ("weights", "tagdict", "classes")
+            )
+        return weights, tagdict, set(classes), name
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -50,8 +50,7 @@ class Language:
     @cached_property
     def wordnet(self) -> WordNet:
         """WordNet's base forms, read at first use."""
-        read = self._resources.require("corpora/wordnet")
-        return WordNet(lambda name: read(name).decode("utf-8"))
+        return WordNet(lambda name: self._resources.read("corpora/wordnet", name).decode("utf-8"))
 
     @cached_property
     def _tagger(self) -> tuple[Any, str]:
@@ -62,7 +61,7 @@ class Language:
         return tagger, source
 
     def tokens(self, text: str, *, lower: bool = False) -> list[Token]:
-        """Tokenise; spans refer to ``text`` as given, even after lower-casing."""
+        """Tokenize; spans refer to ``text`` as given, even after lower-casing."""
         seen = text.lower() if lower else text
         words = [word for sentence in self._split(seen) for word in self._words(sentence)]
         spans = _align(words, seen)
