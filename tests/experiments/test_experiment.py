@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from PIL import Image
 
 import reweigh
-from reweigh.errors import ArtifactError, InputError
+from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import FRAME, Arm, Experiment, OpenArm, write_frame
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm
 from reweigh.files.artifacts import read_jsonl
 from reweigh.files.seals import seal_row, write_sealed
 from reweigh.results.frame import Frame, Row
+from reweigh.results.report import FRAME, write_frame
 from reweigh.runs import run as run_module
 from reweigh.runs.record import run_owner
 from reweigh.runs.run import Answered, Batch
@@ -109,6 +111,15 @@ def test_a_note_that_was_removed_is_noticed(runs: Runs, tmp_path: Path, number: 
 
 
 ROWS = ["items.jsonl", "manifest.jsonl", "notes.jsonl", "responses.jsonl"]
+
+
+def test_another_selection_is_refused_by_name(runs: Runs, tmp_path: Path) -> None:
+    """Not as a file that has too many answers."""
+    Experiment(runs, arms([]), tmp_path / "out").run("base")
+    about = {**runs.task.metadata, "limit": 4}
+    fewer = replace(runs, task=replace(runs.task, records=runs.task.records[:4], metadata=about))
+    with pytest.raises(MismatchError, match=r"another benchmark\.limit: 5 there, 4 now"):
+        Experiment(fewer, arms([]), tmp_path / "out").run("base")
 
 
 @pytest.mark.parametrize("name", [*ROWS, "record.json", "results.json", "report.html"])

@@ -8,12 +8,11 @@ from reweigh.benchmarks.world import World
 from reweigh.experiments.ablate.arms import make_variants
 from reweigh.experiments.ablate.run import Plan, ablate
 from reweigh.experiments.compare.methods import make_method
-from reweigh.experiments.compare.study import compare
+from reweigh.experiments.compare.run import compare
+from reweigh.experiments.tune.run import Grid, tune
 from reweigh.experiments.tune.search import FIGURES, gain
-from reweigh.experiments.tune.study import Grid, tune
 from reweigh.files.artifacts import read_json, read_jsonl
 from reweigh.runs.task import Runs, Task
-from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
 from training.speaking import load
@@ -28,7 +27,7 @@ def embedded():
 
 @pytest.fixture(scope="module")
 def table():
-    return ReferenceTable.load(table_path(), layer=operating_point()["layer"])
+    return ReferenceTable.from_pretrained(table_path(), layer=operating_point()["layer"])
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +43,16 @@ def responses(folder):
 
 
 def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path):
-    tuned = tune(*embedded, Grid({table.layer: table}, [2.0]), runs, tmp_path, cache=EvidenceCache())
-    found = tuned.found
-    [point] = found.points
-    assert (point.layer, point.beta) == (table.layer, 2.0)
-    assert point.gain == gain(point.quality, found.base)
+    tuned = tune(*embedded, Grid({table.layer: table}, [2.0]), runs, tmp_path)
+    [point] = tuned.points
+    assert point.where == (table.layer, 2.0)
+    assert point.gain == gain(point.metrics, tuned.base)
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
         "base",
         f"layer-{table.layer}-beta-2",
     ]
     scored = runs.score(runs.folder(tmp_path / "runs" / "base")).summary.metrics
-    assert {name: scored[name].value for name in FIGURES} == {
-        name: getattr(found.base, name) for name in FIGURES
-    }
+    assert {name: scored[name] for name in FIGURES} == {name: tuned.base[name] for name in FIGURES}
 
 
 def test_compare_puts_methods_side_by_side(embedded, table, runs, tmp_path):
@@ -85,7 +81,7 @@ def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, 
         seed=42,
     )
     assert left_out == {}
-    found = ablate(*embedded, Plan(table, 2.0, arms, left_out), runs, tmp_path, cache=EvidenceCache())
+    found = ablate(*embedded, Plan(table, 2.0, arms, left_out), runs, tmp_path)
     assert found.distinct("arm") == ["base", "full", "cyclic", "unbounded"]
     assert found.get(benchmark="world", arm="base", figure="edits", against=None) is None
     edits = {name: found.one(arm="full", figure=name).value for name in ("candidates", "edits", "escapes")}

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from reweigh.errors import UnknownNameError
-from reweigh.experiments.ablate.arms import WORDS, make_variants, parse_arms, registered_sets
-from reweigh.experiments.readouts import (
-    ARMS,
+from reweigh.experiments.ablate.arms import (
     BUDGET,
+    READOUT_ARMS,
+    WORDS,
     describe_sets,
+    make_variants,
     on_common_tokens,
+    parse_arms,
     readout_arm,
     references_of,
+    registered_sets,
     set_difference,
 )
 from reweigh.method.matching import mean_edit
@@ -60,11 +63,11 @@ def table(observe):
     return ReferenceTable.build(2, observe().register(2), {"rule": "stable"})
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", READOUT_ARMS)
 def test_every_arm_but_plain_probability_spends_dmrrs_mean_edit(name, observe, table):
     arm = readout_arm(name, table, observe, rule=stable)
-    assert arm.table.readout == ARMS[name] == arm.readout
-    ranked, own = observe(), observe(arm.readout)
+    assert arm.table.readout == READOUT_ARMS[name][0]
+    ranked, own = observe(), observe(arm.table.readout)
     target = mean_edit(ranked.token, ranked.values[0], ranked.count, references_of(table))
     spent = arm.factor * mean_edit(own.token, own.values[0], own.count, references_of(arm.table))
     if name == "mean-probability":

@@ -12,7 +12,7 @@ from reweigh.benchmarks.world import World
 from reweigh.errors import ArtifactError, InputError
 from reweigh.experiments.steer import answer_pair, steer, token_labels
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
+from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.world.vocabulary import mentions
 
 
@@ -33,9 +33,9 @@ def test_an_answer_is_paired_with_itself_without_the_sentences_that_name_absent_
 
 
 @pytest.mark.slow
-def test_pair_directions_are_written_beside_the_vectors(steered):
+def test_directions_come_from_pairs_of_answers(steered):
     model, processor, runs, out, _ = steered
-    found, differences = PairDirections.load(out), []
+    found, differences = SteeringVectors.load(out), []
     for scene in runs.task.bench.scenes():
         inputs = build_inputs(model, processor, [scene.image()], [DESCRIBE])
         ids = model.generate(**inputs, max_new_tokens=128, do_sample=False)[0, inputs["input_ids"].shape[1] :]
@@ -71,7 +71,7 @@ def steered(tmp_path_factory):
     options = {**World.tuning_options, "scenes": 12}
     task = open_task("world", None, options=options, drawings=out / "pictures")
     runs = Runs(task, {"id": "world"}, batch_size=6)
-    return model, processor, runs, out, steer(model, processor, runs, out, layers=[1, -1])
+    return model, processor, runs, out, steer(model, processor, runs, out)
 
 
 @pytest.mark.slow
@@ -102,10 +102,9 @@ def test_vectors_equal_the_means_over_generated_tokens(steered):
         states[True], axis=0, dtype=np.float64
     )
     assert (made.factual, made.hallucinated) == (len(states[False]), len(states[True]))
-    assert list(made.layers) == [1, 4]
-    np.testing.assert_allclose(made.vectors[:1], wanted, atol=2e-3)
+    np.testing.assert_allclose(made.vectors[1:2], wanted, atol=2e-3)
     assert SteeringVectors.load(out).fingerprint == made.fingerprint
-    assert steer(model, processor, runs, out, layers=[1, -1]).fingerprint == made.fingerprint
+    assert steer(model, processor, runs, out).fingerprint == made.fingerprint
 
 
 def test_a_benchmark_without_mentions_is_refused():
@@ -124,4 +123,4 @@ def test_tokens_that_were_altered_make_no_vectors(steered, tmp_path):
     digit = next(i for i, letter in enumerate(text) if letter.isdigit() and '"tokens"' in text[:i])
     tokens.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
     with pytest.raises(ArtifactError, match="altered"):
-        steer(model, processor, runs, copied, layers=[1, -1])
+        steer(model, processor, runs, copied)

@@ -14,9 +14,9 @@ import reweigh
 from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
+from reweigh.experiments.tune.search import Point
 from reweigh.experiments.tune_all import (
     BUDGET,
-    Tried,
     Tuning,
     frontiers,
     note,
@@ -53,7 +53,7 @@ def test_plain_decoding_is_not_tuned():
 def tried(chair_i, recall, *, gain=0.1, eligible=True, **setting):
     metrics = {"chair_i": Estimate(chair_i), "recall": Estimate(recall)}
     metrics |= {"chair_s": Estimate(chair_i), "f1": Estimate(recall)}
-    return Tried(setting, metrics, gain, eligible)
+    return Point(setting, metrics, gain, eligible)
 
 
 def tuning(**methods):

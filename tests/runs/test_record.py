@@ -89,6 +89,14 @@ def test_a_run_opens_twice_with_the_same_record(tmp_path: Path, images: Path) ->
         ({"decoding": {"decoder": "base"}}, r"decoding\.beta: 1\.1 there, none now"),
         ({"model": {"id": "m", "revision": "main"}}, r"model\.revision: none there, 'main' now"),
         ({"benchmark": {"name": "toy", "options": {"variant": "y"}}}, r"benchmark\.options\.variant"),
+        (
+            {"benchmark": {"name": "toy", "options": {"variant": "x", "sample": None}}},
+            r"benchmark\.options\.sample: none there, 'null' now",
+        ),
+        (
+            {"decoding": {"decoder": "reweigh", "beta": 1.1, "options": {"window": None}}},
+            r"decoding\.options\.window: none there, 'null' now",
+        ),
         ({"seed": 1}, "seed: 42 there, 1 now"),
     ],
 )
@@ -186,7 +194,8 @@ def test_first_difference_looks_inside() -> None:
     assert key({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
     assert key({"a": {"b": [1]}}, {"a": {"b": [2]}}) == "a.b"
     assert key({"a": {"b": 1}}, {"a": 1}) == "a"
-    assert key({}, {"x": None}) == "x"
+    assert key({}, {"x": None}) is None
+    assert key({}, {"x": 0}) == "x"
     assert key({"places": 1}, {"places": 2}) is None
     assert key({"a": {"places": 1}}, {"a": {"places": 2}}) == "a.places"
 

@@ -126,34 +126,3 @@ def test_another_length_is_recorded_and_not_mixed(model: str, place: Path, tmp_p
     assert [row["max_new_tokens"] for row in rows] == [3, 3, 3]
     longer = run(app, command(model, place, tmp_path, "--decoder", "base"))
     assert isinstance(longer.exception, MismatchError)
-
-
-@pytest.mark.slow
-def test_kept_evidence_changes_neither_answers_nor_record(
-    model: str, place: Path, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from reweigh.families.load import load
-    from reweigh.runs.model import describe_model, make_ask, open_session
-    from reweigh.runs.task import Runs, open_task
-    from reweigh.runtime.memory import EvidenceCache
-    from reweigh.runtime.reader import Reader
-
-    loaded = load(model)
-    task = open_task("world", place, options={"scenes": 3})
-    runs = Runs(task, {"id": model, **describe_model(*loaded)}, batch_size=2)
-
-    def answer(name: str, **more: object) -> None:
-        session = open_session(*loaded, "reweigh", {"table": table, "beta": 6.0, **more})
-        runs.answer(make_ask(session), tmp_path / name, session.record())
-
-    answer("plain")
-    answer("first", cache=EvidenceCache(folder=tmp_path / "evidence"))
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a state was read")
-
-    monkeypatch.setattr(Reader, "read", refuse)
-    answer("second", cache=EvidenceCache(folder=tmp_path / "evidence"))
-    for name in ("record.json", "responses.jsonl"):
-        plain = (tmp_path / "plain" / name).read_bytes()
-        assert [(tmp_path / run / name).read_bytes() for run in ("first", "second")] == [plain, plain]

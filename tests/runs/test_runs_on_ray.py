@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.runs.model import Answerer, ask_workers, waiting
+from reweigh.runs.model import ask_workers
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs, Task
@@ -44,10 +44,8 @@ def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, w
     begun = b"".join(expected.splitlines(keepends=True)[:kept])
     if begun:
         (folder / "ray" / RESPONSES).write_bytes(begun)
-    crew = Shuffled(Answerer({}, {}, ask).work, workers, seed)
-    new = runs.answer(
-        ask_workers(crew, waiting(runs, len(runs.folder(folder / "ray").rows))), folder / "ray", {}
-    )
+    crew = Shuffled(lambda task: ask(task[0]), workers, seed)
+    new = runs.answer(ask_workers(crew, runs, {folder / "ray": {}}), folder / "ray", {})
     assert (folder / "ray" / RESPONSES).read_bytes() == expected
     assert new == len(runs.task.records) - kept
     assert set(crew.given) == {start for start in range(0, len(runs.task.records), 2) if start + 2 > kept}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
+from reweigh.benchmarks.base import BENCHMARKS, Response, Summary, find_benchmark
 from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
@@ -21,7 +21,7 @@ from reweigh.files.seals import SEAL, read_sealed, write_sealed
 from reweigh.results.evaluation import comparison_page, difference_table, evaluation_page, mention_table
 from reweigh.runs.diff import compare, hallucinated
 from reweigh.runs.record import make_record, open_run
-from reweigh.runs.results import read_metrics, read_scored
+from reweigh.runs.results import Scored, read_scored
 from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
 from reweigh.runtime.answer import Answer
@@ -110,7 +110,7 @@ def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
         app, ["eval", "score", *map(str, parts), "--data", str(images), "--out", str(tmp_path / "merged")]
     )
     assert done.exit_code == 0, done.output
-    assert read_scored(tmp_path / "merged").benchmark == "toy"
+    assert read_scored(tmp_path / "merged").summary.benchmark == "toy"
 
 
 def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path) -> None:
@@ -133,7 +133,7 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
 def test_an_edited_file_of_a_scored_run_is_named(tmp_path: Path, images: Path, name: str) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
     assert CliRunner().invoke(app, ["eval", "score", str(folder)]).exit_code == 0
-    assert read_scored(folder).benchmark == "toy"
+    assert read_scored(folder).summary.benchmark == "toy"
     data = (folder / name).read_bytes()
     for at in range(3, len(data), max(1, len(data) // 40)):
         (folder / name).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -309,6 +309,24 @@ def test_the_samples_of_shards_are_those_of_all_of_them(tmp_path: Path, images: 
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 12}
 
 
+def test_shards_without_the_others_say_so(tmp_path: Path, images: Path) -> None:
+    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+
+    def score_parts(*some: Path) -> tuple[str, str]:
+        out = tmp_path / f"scored-{len(some)}"
+        command = ["eval", "score", *map(str, some), "--data", str(images), "--out", str(out)]
+        shown = " ".join(CliRunner().invoke(app, command).stdout.split())
+        return shown, (out / "report.html").read_text()
+
+    for told in score_parts(parts[1]):
+        assert "shard 2 of 3 only: 4 responses" in told
+    for told in score_parts(*parts[1:]):
+        assert "2 of 3 shards only: 8 responses" in told
+    for told in score_parts(*parts):
+        assert "only" not in told
+        assert "12 responses" in told
+
+
 def test_an_empty_file_is_a_defined_result(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text("")
     done = CliRunner().invoke(
@@ -336,7 +354,7 @@ def test_removed_introduced_and_kept_against_a_twin(one: list[list[str]], two: l
     (first, before), (second, after) = (
         bench.score([Response(i, " ".join(words)) for i, words in enumerate(run)]) for run in (one, two)
     )
-    found = compare("toy", first, second[::-1], before=before.metrics, after=after.metrics)
+    found = compare(Scored(first, before), Scored(second[::-1], after))
     removed = introduced = kept = 0
     for i, truth in TRUTH.items():
         for word in ("dog", "cat", "bus"):
@@ -347,19 +365,19 @@ def test_removed_introduced_and_kept_against_a_twin(one: list[list[str]], two: l
                 kept += min(had, has)
     totals = {name: metric.value for name, metric in found.mentions.items()}
     assert totals == {"removed": removed, "introduced": introduced, "kept": kept, "net": removed - introduced}
-    swapped = compare("toy", second, first, before=after.metrics, after=before.metrics)
+    swapped = compare(Scored(second, after), Scored(first, before))
     assert swapped.mentions["net"].value == introduced - removed
     for name, metric in found.figures.items():
         old, new = before.metrics[name].value, after.metrics[name].value
         if old is not None and new is not None:
             assert metric.value == pytest.approx(new - old)
-    comparison_page(found, (first, second), ({}, {}), names=("a", "b")).html()
+    comparison_page(found).html()
     assert len(json.dumps(found.to_json())) > 0
 
 
 def test_a_run_against_itself_is_all_zero() -> None:
     items, summary = Toy(".").score([Response(i, "a bus") for i in TRUTH])
-    found = compare("toy", items, items, before=summary.metrics, after=summary.metrics)
+    found = compare(Scored(items, summary), Scored(items, summary))
     assert found.figures["chair_s"].value == 0
     assert (found.figures["chair_s"].low, found.figures["chair_s"].high) == (0, 0)
     assert found.mentions["kept"].value == 12
@@ -383,7 +401,8 @@ def test_the_diff_command(tmp_path: Path, images: Path) -> None:
     assert told["mentions"]["kept"]["value"] == 3
     assert told["items"][0]["removed"] == {"bus": 2}
     page = tmp_path / "diff.html"
-    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page)])
+    elsewhere = ["--option", f"images={images}"]
+    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page), *elsewhere])
     assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "removed: bus ×2" in text
@@ -397,22 +416,20 @@ def test_runs_of_different_records_are_not_compared(tmp_path: Path) -> None:
         bench.score([Response(i, "a dog") for i in part]) for part in ([1, 2], [2, 3])
     )
     with pytest.raises(InputError, match="items"):
-        compare("toy", first, second, before=one.metrics, after=two.metrics)
+        compare(Scored(first, one), Scored(second, two))
 
 
 def test_verdicts_follow_the_direction() -> None:
     bench = Toy(".")
     first, one = bench.score([Response(i, "a bus") for i in TRUTH])
     second, two = bench.score([Response(i, "a dog") for i in TRUTH])
-    table = difference_table(compare("toy", first, second, before=one.metrics, after=two.metrics), ("a", "b"))
+    table = difference_table(compare(Scored(first, one), Scored(second, two)))
     verdicts = {str(row[0]): row[-1] for row in table.rows}
     assert verdicts["CHAIR_S"] == "better"
-    back = difference_table(compare("toy", second, first, before=two.metrics, after=one.metrics), ("a", "b"))
+    back = difference_table(compare(Scored(second, two), Scored(first, one)))
     assert {str(row[0]): row[-1] for row in back.rows}["CHAIR_S"] == "worse"
-    same = compare("toy", first, first, before=one.metrics, after=one.metrics)
-    assert {str(row[0]): row[-1] for row in difference_table(same, ("a", "b")).rows}[
-        "CHAIR_S"
-    ] == "within chance"
+    same = compare(Scored(first, one), Scored(first, one))
+    assert {str(row[0]): row[-1] for row in difference_table(same).rows}["CHAIR_S"] == "within chance"
     mentions = mention_table(same)
     assert mentions is not None
     assert "12" in mentions.markdown()
@@ -427,14 +444,14 @@ def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
         bench.score([Response(i, said) for i, said in enumerate(run)])
         for run in (["Yes", "No", "No", "No"], ["No", "Yes", "Yes", "No"])
     )
-    found = compare("pope", first, second, before=one.metrics, after=two.metrics)
+    found = compare(Scored(first, one), Scored(second, two))
     totals = {name: metric.value for name, metric in found.mentions.items()}
     assert totals == {"removed": 2, "introduced": 1, "kept": 1, "net": 1}
     table = mention_table(found)
     assert table is not None
     assert "wrong answers" in table.markdown()
     assert "| 1 fewer" in table.markdown()
-    back = mention_table(compare("pope", second, first, before=two.metrics, after=one.metrics))
+    back = mention_table(compare(Scored(second, two), Scored(first, one)))
     assert back is not None
     assert "| 1 more" in back.markdown()
 
@@ -464,9 +481,9 @@ def test_results_survive_json(tmp_path: Path) -> None:
     _, summary = Toy(".").score([Response(0, "nothing")])
     results = as_results(summary, None, benchmark=Toy)
     write_json(tmp_path / "results.json", results)
-    assert read_metrics(json.loads((tmp_path / "results.json").read_text())) == summary.metrics
+    assert Summary.from_json(json.loads((tmp_path / "results.json").read_text())["summary"]) == summary
     assert summary.metrics["chair_i"].value is None
-    assert "no caption mentions an object" in evaluation_page(results, [], {}).html()
+    assert "no caption mentions an object" in evaluation_page(Scored([], summary, results=results)).html()
 
 
 def test_scoring_needs_no_torch(tmp_path: Path) -> None:

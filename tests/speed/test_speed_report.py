@@ -20,7 +20,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.speed import generation
 from reweigh.speed.generation import Subject
-from reweigh.speed.report import Measurement, SpeedReport, case_table, machine, peak_mib
+from reweigh.speed.report import Measurement, build_report, case_table, machine, peak_mib
 from reweigh.speed.timing import Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
@@ -124,7 +124,7 @@ def test_a_report_is_written_and_read_again(tmp_path: Path) -> None:
         replace(figure(0.2, 0.1), variant="some"),
         replace(figure(2.0, None), case="V=2"),
     ]
-    report = SpeedReport(machine(), 3, page)
+    report = build_report(machine(), 3, page)
     written = {path.name for path in report.write(tmp_path)}
     assert written == {"speed.md", "speed.html", "speed.json", "frame.json"}
     text = (tmp_path / "speed.md").read_text()

@@ -10,26 +10,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from reweigh.benchmarks.base import Item
-from reweigh.benchmarks.world import MAX_NEW_TOKENS, World, score_scene
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, World
 from reweigh.calibration.calibrate import calibrate
 from reweigh.decoding import ReweighSession, attach
-from reweigh.engines.transformers.measure import measure
-from reweigh.engines.transformers.observe import whole_words
 from reweigh.engines.transformers.session import Session
 from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import Experiment, frame_of, session_arm
+from reweigh.experiments.steps import evidence_maps, whole_candidates
 from reweigh.families.load import load
 from reweigh.method.trace import Step
 from reweigh.results.charts import inline
-from reweigh.results.examples import response
+from reweigh.results.examples import highest, response
 from reweigh.results.frame import Frame
 from reweigh.results.html import Html, element, figure, join, legend, picture, tiles
-from reweigh.results.mechanism import HEIGHT, draw_step, heat_scale, heatmap, step_alt_text, visible
+from reweigh.results.mechanism import HEIGHT, draw_step, heat_scale, step_alt_text
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.rivals import decoder
-from reweigh.runs.task import Runs, Scored, open_task
+from reweigh.runs.results import Scored
+from reweigh.runs.task import Runs, open_task
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import DESCRIBE
 from reweigh.world import operating_point, path, table_path
@@ -93,19 +92,20 @@ class Demonstration:
         return f"took {sum(self.seconds.values()):.0f} s ({parts})"
 
     def improved(self, count: int = 3) -> list[int]:
-        """Return scenes in which the edit removed hallucinated objects and lost no true one, the clearest first."""
-        gains = [(self._gain(number), -number) for number in range(len(self.scenes))]
-        return [-number for gain, number in sorted(gains, reverse=True)[:count] if gain > 0]
+        """Return scenes in which the edit removed hallucinated objects or found further true ones, the clearest first."""
+        return highest(self._gains())[:count]
 
     def harmed(self, count: int = 1) -> list[int]:
         """Return scenes in which the edit introduced hallucinated objects: the report must show these too."""
-        gains = [(self._gain(number), number) for number in range(len(self.scenes))]
-        return [number for gain, number in sorted(gains)[:count] if gain < 0]
+        return highest({number: -gain for number, gain in self._gains().items()})[:count]
 
-    def _gain(self, number: int) -> float:
-        before, after = (self.scored[arm].items[number].counts for arm in (BASE, REWEIGH))
-        fewer = before["hallucinated_objects"] - after["hallucinated_objects"]
-        return fewer + 0.5 * min(after["recovered"] - before["recovered"], 1)
+    def _gains(self) -> dict[int, float]:
+        gains = {}
+        pairs = zip(*(self.scored[arm].items for arm in (BASE, REWEIGH)), strict=True)
+        for number, (before, after) in enumerate(pairs):
+            fewer = before.counts["hallucinated_objects"] - after.counts["hallucinated_objects"]
+            gains[number] = fewer + 0.5 * min(after.counts["recovered"] - before.counts["recovered"], 1)
+        return gains
 
 
 def run(*, count: int, quick: bool) -> Demonstration:
@@ -139,7 +139,7 @@ def run(*, count: int, quick: bool) -> Demonstration:
 
 def shipped_table() -> ReferenceTable:
     """Return the table that comes with the package."""
-    return ReferenceTable.load(table_path(), layer=operating_point()["layer"])
+    return ReferenceTable.from_pretrained(table_path(), layer=operating_point()["layer"])
 
 
 def calibrated_table(model: Any, processor: Any) -> ReferenceTable:
@@ -161,38 +161,27 @@ def figures_table(outcome: Demonstration) -> Table:
 
 @dataclass(frozen=True)
 class Case:
-    """One scene described with and without the edit, and a step at which the edit changed a word, an object if possible."""
+    """One scene, and a step at which the edit changed a word of its description, an object if possible."""
 
     scene: Scene
-    base: Item
-    edited: Item
-    base_text: str
-    edited_text: str
-    changed_step: Step | None
+    step: Step | None
     words: Mapping[int, str]
     """Whole words that begin with the candidates of the step."""
 
 
 def trace_case(outcome: Demonstration, number: int) -> Case:
-    """Decode one scene again, alone and traced."""
+    """Describe one scene again, traced."""
     session, scene = outcome.session, outcome.scenes[number]
-    shown = scene.image()
-    base = outcome.plain.describe(shown, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
     with session.request(trace=True) as request:
-        edited = session.describe(shown, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
-    trace = request.trace
+        session.describe(scene.image(), DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
+    changed = [step for step in request.trace.steps() if step.changed]
     objects = object_tokens(session.processor.tokenizer)
-    changed = [step for step in trace.steps() if step.changed]
     # objects as both winners first, then as one of them
     step = max(changed, key=lambda one: len({one.winner_before, one.winner_after} & objects), default=None)
-    words: dict[int, str] = {}
-    if step is not None:  # the written word as the text has it, the others as the model would continue
-        said = [trace.step(index).winner_after for index in range(step.index)]
-        words = {row.token: visible(row.text) for row in step.candidates}
-        inputs = session.prepare([shown], [DESCRIBE])
-        words |= whole_words(session.model, session.processor, inputs, said, list(words))
-        words[step.winner_after] = trace.word(step.index)
-    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, step, words)
+    if step is None:
+        return Case(scene, None, {})
+    inputs = session.prepare([scene.image()], [DESCRIBE])
+    return Case(scene, step, whole_candidates(session, request.trace, step, inputs))
 
 
 def object_tokens(tokenizer: Any) -> frozenset[int]:
@@ -209,7 +198,7 @@ def in_words(outcome: Demonstration) -> str:
         return "No object was named, so there is nothing to score."
     return (
         f"{before:.0f} of 100 named objects were not there, now {after:.0f}: this share is called CHAIR_I. "
-        "Only objects are scored; colours, counts and places are not."
+        "Only objects are scored; colors, counts and places are not."
     )
 
 
@@ -238,43 +227,36 @@ def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) ->
     )
     for title, chosen in (("What changed", cases), ("Where it hurt", harmed)):
         if chosen:
-            page.section(title).add(legend(), *[_card(session, case) for case in chosen])
+            page.section(title).add(legend(), *[_card(outcome, case) for case in chosen])
     return page
 
 
-def _card(session: ReweighSession, case: Case) -> Html:
+def _card(outcome: Demonstration, case: Case) -> Html:
     """Return a scene with both descriptions, the changed step, and where the evidence for its two words lies."""
-    objects = ", ".join(sorted(case.scene.objects))
-    shown = picture(case.scene.image(PICTURE), alt=f"Drawn scene with {objects}")
-    texts = [
-        response(case.base, case.base_text, title=BASE),
-        response(case.edited, case.edited_text, title=REWEIGH),
-    ]
+    scene, objects = case.scene, ", ".join(sorted(case.scene.objects))
+    shown = picture(scene.image(PICTURE), alt=f"Drawn scene with {objects}")
+    texts = [response(outcome.scored[arm], scene.id, title=arm) for arm in (BASE, REWEIGH)]
     both = element("div", figure(shown, f"In it: {objects}"), element("div", *texts), class_="pair")
-    parts = [element("h3", f"Scene {case.scene.id}"), both]
-    if (step := case.changed_step) is not None:
+    parts = [element("h3", f"Scene {scene.id}"), both]
+    if (step := case.step) is not None:
         rows = step.plot_rows(case.words)
         drawing = inline(partial(draw_step, rows=rows), alt=step_alt_text(rows), height=HEIGHT)
         words = (
             f"Step {step.index}, at which the edit changed the word: “{case.words[step.winner_before]}” was ahead, "
             f"“{case.words[step.winner_after]}” was written."
         )
-        parts += [figure(drawing, words), element("div", *_maps(session, case, step), class_="pair")]
+        maps = _maps(outcome.session, scene, step, case.words)
+        parts += [figure(drawing, words), element("div", *maps, class_="pair")]
     return element("article", *parts, class_="card")
 
 
-def _maps(session: ReweighSession, case: Case, step: Step) -> list[Html]:
+def _maps(session: ReweighSession, scene: Scene, step: Step, words: Mapping[int, str]) -> list[Html]:
     shown = {step.winner_after: "kept", step.winner_before: "suppressed"}
-    inputs = session.prepare([case.scene.image()], [DESCRIBE])
-    evidence = measure(session.model, inputs, layers=[session.layer], locate=list(shown))[0]
-    if evidence is None or evidence.located is None:
-        return []
+    inputs = session.prepare([scene.image()], [DESCRIBE])
+    maps, high = evidence_maps(session.model, inputs, session.layer, list(shown), scene.image(PICTURE))
     figures = []
-    high = float(evidence.located.max())
-    for index, (token, what) in enumerate(shown.items()):
-        word = case.words[token]
-        overlay = heatmap(case.scene.image(PICTURE), evidence.grid(session.layer, index), low=0.0, high=high)
-        described = f"The scene under a heat map of the evidence for “{word}”; warm colours mark it"
-        drawn = join([picture(overlay, alt=described), heat_scale(0.0, high)])
-        figures.append(figure(drawn, f"Evidence for {what} “{word}”; both maps have one scale."))
+    for (token, what), painted in zip(shown.items(), maps, strict=True):
+        described = f"The scene under a heat map of the evidence for “{words[token]}”; warm colors mark it"
+        drawn = join([picture(painted, alt=described), heat_scale(0.0, high)])
+        figures.append(figure(drawn, f"Evidence for {what} “{words[token]}”; both maps have one scale."))
     return figures

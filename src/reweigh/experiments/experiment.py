@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING, Any
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
-from reweigh.files.outputs import claim, write_sealed_output
-from reweigh.files.seals import read_sealed, read_sealed_rows, require_own_rows
+from reweigh.files.seals import read_sealed_rows, require_own_rows
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
-from reweigh.results.page import Page
-from reweigh.runs.model import make_ask, open_session
+from reweigh.results.report import FRAME, read_frame
+from reweigh.runs.model import make_ask
 from reweigh.runs.record import RESPONSES, RESULTS, run_owner
-from reweigh.runs.results import read_scored
+from reweigh.runs.results import Scored, read_scored
 from reweigh.runs.run import Answered, Batch, RunFolder, Turns, answer_runs, batches
-from reweigh.runs.task import Runs, Scored, Task
+from reweigh.runs.task import Runs, Task
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
 
-FRAME = "frame.json"
-"""The file of an experiment's folder that holds its frame."""
+STUDY = "study.json"
+"""The sealed page of a finished study."""
 DECIDING = 100
 """With fewer records an experiment warns that they decide nothing."""
 
@@ -60,12 +59,20 @@ class Arm:
 
 
 def session_arm(name: str, attach: Callable[[], Session], *, template: str | None = None) -> Arm:
-    """Make an arm of a decoder tied to a model of this process; ``attach`` is called when it is about to answer."""
+    """Make an arm of a decoder tied to a model of this process; ``attach`` is called when it is about to answer.
+
+    Its notes, if they are kept, are the tokens of its answers.
+    """
 
     def opened() -> OpenArm:
         session = attach()
-        ask = make_ask(session, template=template)
-        return OpenArm(session.record(), lambda batch: Answered(ask(batch)))
+        answer = make_ask(session, template=template)
+
+        def ask(batch: Batch) -> Answered:
+            answers = answer(batch)
+            return Answered(answers, {"tokens": [list(one.tokens) for one in answers]})
+
+        return OpenArm(session.record(), ask)
 
     return Arm(name, opened)
 
@@ -79,7 +86,9 @@ def decoder_arm(
     template: str | None = None,
 ) -> Arm:
     """Make an arm of a registered decoder with options; ``loaded`` are model and processor."""
-    return session_arm(name, lambda: open_session(*loaded, decoder, options), template=template)
+    from reweigh import rivals
+
+    return session_arm(name, lambda: rivals.decoder(decoder, *loaded, **options), template=template)
 
 
 class Experiment:
@@ -220,39 +229,6 @@ def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = N
     return Frame(rows)
 
 
-@dataclass(frozen=True)
-class Files:
-    """The names of an experiment's results: the faces of its page, and the sealed JSON of its numbers."""
-
-    pages: tuple[str, ...]
-    numbers: str
-
-    def claim(self, out: Path) -> None:
-        """Refuse a folder with other files under these names."""
-        names = (*self.pages, self.numbers, FRAME)
-        claim([out / name for name in names], beside=out / self.numbers)
-
-    def write(self, out: Path, page: Page, numbers: Mapping[str, Any], frame: Frame) -> list[Path]:
-        """Write all of them, and the frame."""
-        self.claim(out)
-        written = [page.write(out / name) for name in self.pages]
-        return [*written, write_sealed_output(out / self.numbers, numbers), write_frame(frame, out)]
-
-
-def write_frame(frame: Frame, out: Path) -> Path:
-    """Seal an experiment's frame in its folder, where ``reweigh.read`` finds it."""
-    return write_sealed_output(out / FRAME, frame.to_json())
-
-
-def read_frame(out: Path) -> Frame:
-    """Read the frame of an experiment's folder."""
-    return Frame.from_json(read_sealed(out / FRAME))
-
-
-STUDY = "study.json"
-"""The sealed page of a finished study."""
-
-
 def read(folder: str | Path) -> Frame:
     """Read the results in a folder as one tidy frame; a file that was altered is refused.
 
@@ -263,7 +239,7 @@ def read(folder: str | Path) -> Frame:
     Example:
         >>> from tempfile import mkdtemp
         >>> from reweigh.estimate import Estimate
-        >>> from reweigh.experiments.experiment import write_frame
+        >>> from reweigh.results.report import write_frame
         >>> rows = [Row({"arm": "base", "figure": "chair_i"}, Estimate(17.1, 16.0, 18.2))]
         >>> frame = read(write_frame(Frame(rows), Path(mkdtemp())).parent)
         >>> frame.one(arm="base", figure="chair_i").value
@@ -275,8 +251,10 @@ def read(folder: str | Path) -> Frame:
     if (folder / RESULTS).is_file():
         run = read_scored(folder)
         arm = str(run.results["config"].get("decoding", {}).get("decoder") or folder.resolve().name)
-        keys = {"benchmark": run.benchmark, "arm": arm}
-        rows = (Row({**keys, "figure": name, AGAINST: None}, one) for name, one in run.metrics.items())
+        keys = {"benchmark": run.summary.benchmark, "arm": arm}
+        rows = (
+            Row({**keys, "figure": name, AGAINST: None}, one) for name, one in run.summary.metrics.items()
+        )
         return Frame(rows, run.results["config"])
     if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Steering vectors and pair directions from labelled images: the model describes them, and its mentions are judged.
+"""Steering vectors from labeled images: the model describes them, and its mentions are judged.
 
 Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt.
 An answer that names absent objects is also paired with itself, without the sentences that name them. Answers are kept
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from reweigh.engines.transformers.measure import answer_states, hidden_states
 from reweigh.errors import InputError
-from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
+from reweigh.experiments.experiment import Experiment, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.processor import tokenizer_of
@@ -26,12 +26,13 @@ from reweigh.files.outputs import claim, write_output
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
-from reweigh.rivals.tools.vectors import LabelledSums, PairDirections, Pairs, SteeringVectors
+from reweigh.rivals.tools.states import answer_states, hidden_states
+from reweigh.rivals.tools.vectors import LabelledSums, Pairs, SteeringVectors
 from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
-from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Runs
+from reweigh.text import token_ends
 
 ANSWERS, TOKENS, WORDS = "answers", "tokens.jsonl", "hallucinated.txt"
 COUNT = 10
@@ -59,7 +60,7 @@ def fill_in(options: dict[str, dict[str, Any]], out: Path) -> None:
 
 
 def make(model: Any, processor: Any, runs: Runs, out: Path) -> None:
-    """Make vectors, pair directions and the list of words in a folder, unless they are there for these records."""
+    """Make vectors and the list of words in a folder, unless they are there for these records."""
     if SteeringVectors.layout.is_in(out) and (out / WORDS).is_file():
         made_with = SteeringVectors.load(out).made_with
         if made_with.get("records_sha256") == _digest(runs):
@@ -68,19 +69,17 @@ def make(model: Any, processor: Any, runs: Runs, out: Path) -> None:
     write_words(out)
 
 
-def steer(
-    model: Any, processor: Any, runs: Runs, out: Path, *, layers: Sequence[int] | None = None
-) -> SteeringVectors:
+def steer(model: Any, processor: Any, runs: Runs, out: Path) -> SteeringVectors:
     """Describe a benchmark's images, label the objects that are mentioned, and average the states of both kinds.
 
     Args:
         runs: A benchmark whose items carry mentions with spans (world, chair), and how it is answered.
         out: Folder for the answers and the vectors; a stopped run resumes there.
-        layers: 0-based blocks; all of them if not given.
     """
     anatomy = find_anatomy(model)
-    blocks = range(len(anatomy.blocks)) if layers is None else sorted({*map(anatomy.check_layer, layers)})
-    arm = _noting_tokens(decoder_arm(ANSWERS, (model, processor), "base", {}, template=runs.template))
+    blocks = range(len(anatomy.blocks))
+    arm = decoder_arm(ANSWERS, (model, processor), "base", {}, template=runs.template)
+    arm = replace(arm, notes=TOKENS)  # tokenizing a text again may split it differently
     answered = Experiment(runs, [arm], out)
     answered.run()
     items = {item.id: item for item in answered.score(arm).items}
@@ -91,7 +90,8 @@ def steer(
     for record in progress(runs.task.records, "reading answers"):
         ids = tokens[record.id]
         mentioned = _mentions(items[record.id].details, runs.task.name)
-        labels = token_labels(token_spans(processor, ids), mentioned) if mentioned else []
+        ends = token_ends(ids, partial(processor.decode, skip_special_tokens=True))
+        labels = token_labels(list(pairwise([0, *ends])), mentioned) if mentioned else []
         if not any(label is not None for label in labels):
             continue
         picture = read_image(find_image(runs.task.images, record.image))
@@ -109,15 +109,14 @@ def steer(
         "records": len(runs.task.records),
         "records_sha256": _digest(runs),
         "answers_sha256": sha256_json([tokens[record.id] for record in runs.task.records]),
-        "states": "residual stream after each block, at the tokens of mentions",
+        "states": "residual stream after each block, at the tokens of mentions; hidden_states of pairs",
         "dtype": str(model.dtype).removeprefix("torch."),
         "versions": versions(),
     }
     factual, hallucinated = sums.counts.tolist()
-    made = SteeringVectors(list(blocks), sums.vectors(), factual, hallucinated, made_with)
+    directions = (sums.vectors(), pairs.direction(), pairs.subspace())
+    made = SteeringVectors(*directions, factual, hallucinated, len(pairs.last), made_with)
     made.save_pretrained(out)
-    about = {**made_with, "states": "hidden_states of prompt and answer"}
-    PairDirections(pairs.direction(), pairs.subspace(), len(pairs.last), about).save_pretrained(out)
     return made
 
 
@@ -127,9 +126,8 @@ def _digest(runs: Runs) -> str:
 
 def claim_files(out: Path) -> None:
     """Refuse a folder with other files under the names that ``steer`` writes."""
-    claim([out / WORDS], beside=out / SteeringVectors.layout.page)
-    for kind in (SteeringVectors, PairDirections):
-        kind.layout.claim(out)
+    claim([out / WORDS])
+    SteeringVectors.layout.claim(out)
 
 
 def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
@@ -147,36 +145,13 @@ def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str
 def write_words(out: Path) -> Path:
     """Write the objects that the answers of ``steer`` hallucinate most often, one per line, e.g. for ``projectaway``."""
     found = hallucinated_objects(read_scored(out / ANSWERS).items)[:COUNT]
-    return write_output(out / WORDS, "".join(f"{one.name}\n" for one in found))
-
-
-def _noting_tokens(arm: Arm) -> Arm:
-    """Note the tokens beside the answers: tokenizing a text again may split it differently."""
-
-    def opened() -> OpenArm:
-        plain = arm.open()
-
-        def ask(batch: Batch) -> Answered:
-            answers = plain.ask(batch).answers
-            return Answered(answers, {"tokens": [list(answer.tokens) for answer in answers]})
-
-        return OpenArm(plain.decoding, ask)
-
-    return replace(arm, open=opened, notes=TOKENS)
-
-
-def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the span of each token in the text of an answer."""
-    texts = [processor.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)]
-    blank = len(texts[-1]) - len(texts[-1].lstrip())
-    ends = [max(0, len(text) - blank) for text in texts]
-    return list(pairwise(ends))
+    return write_output(out / WORDS, "".join(f"{name}\n" for name, _ in found))
 
 
 def token_labels(
     offsets: Sequence[tuple[int, int]], mentions: Sequence[Mapping[str, Any]]
 ) -> list[bool | None]:
-    """Say of each token whether it belongs to a hallucinated mention; ``None`` if it mentions no object."""
+    """Say for each token whether it belongs to a hallucinated mention; ``None`` if it mentions no object."""
     return [
         next(
             (bool(one["hallucinated"]) for one in mentions if start < one["end"] and end > one["start"]), None

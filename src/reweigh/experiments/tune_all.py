@@ -15,19 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.estimate import Estimate
 from reweigh.experiments.compare.methods import BASE, TUNED, Method, decoder_of, make_method, titled
 from reweigh.experiments.compare.report import CHIEF
-from reweigh.experiments.experiment import Experiment, decoder_arm, write_frame
+from reweigh.experiments.experiment import Experiment, decoder_arm
 from reweigh.experiments.tune.report import INFO
-from reweigh.experiments.tune.search import BOUND, FIGURES, RULE, gain, is_eligible, require_figures
-from reweigh.experiments.tune.study import quality
+from reweigh.experiments.tune.search import (
+    BOUND,
+    FIGURES,
+    RULE,
+    Metrics,
+    Point,
+    choose,
+    judge,
+    require_figures,
+)
 from reweigh.results.charts import Marks, alt_text, chart, scatter
 from reweigh.results.contrast import BRACKETS
 from reweigh.results.frame import Frame
 from reweigh.results.page import Page
+from reweigh.results.report import write_frame
 from reweigh.results.table import Cell, Column, Table
-from reweigh.runs.task import Runs, Scored
+from reweigh.runs.task import Runs
 from reweigh.text import in_words
 
 BUDGET = 6
@@ -36,16 +44,6 @@ Options = Mapping[str, Any]
 ACROSS, UP = "recall", "chair_i"
 FRONTIER = "frontier"
 """The drawing's files, as .png and .svg."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One setting of a method on the tuning records."""
-
-    setting: Options
-    metrics: Mapping[str, Estimate]
-    gain: float | None
-    eligible: bool
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,14 @@ class Tuning:
         about: Records, rule and bound.
     """
 
-    base: Mapping[str, Estimate]
-    tried: Mapping[str, Sequence[Tried]]
+    base: Metrics
+    tried: Mapping[str, Sequence[Point]]
     titles: Mapping[str, str]
     about: Mapping[str, Any]
 
-    def chosen(self, name: str) -> Tried | None:
-        """Return the eligible setting of highest gain, if it gains; of equal ones the first of the grid."""
-        better = [one for one in self.tried[name] if one.eligible and one.gain is not None and one.gain > 0]
-        return max(better, key=lambda one: one.gain or 0.0, default=None)
+    def chosen(self, name: str) -> Point | None:
+        """Return the chosen setting of a method, if one gains."""
+        return choose(self.tried[name])
 
     def methods(self, loaded: tuple[Any, Any], options: Mapping[str, Options]) -> list[Method]:
         """Return the methods of the comparison with their own options, each followed by its tuned row."""
@@ -122,10 +119,10 @@ def tune_all(
             )
     experiment = Experiment(runs, arms, out, what="tuning")
     found = experiment.run(BASE)
-    base = experiment.scored[BASE]
-    require_figures(quality(base))
+    metrics = {name: scored.summary.metrics for name, scored in experiment.scored.items()}
+    require_figures(metrics[BASE])
     tried = {
-        name: [judged(setting, experiment.scored[arm_name(name, setting)], base, bound) for setting in own]
+        name: [judge(setting, metrics[arm_name(name, setting)], metrics[BASE], bound) for setting in own]
         for name, own in settings.items()
     }
     about = {
@@ -137,7 +134,7 @@ def tune_all(
         "rule": RULE,
         "reference": BASE,
     }
-    tuning = Tuning(base.summary.metrics, tried, titles, about)
+    tuning = Tuning(metrics[BASE], tried, titles, about)
     write_frame(tuning.frame(found), out)
     return tuning
 
@@ -151,12 +148,6 @@ def settings_of(name: str) -> list[Options]:
         return []
     names = [option for option, _ in grid]
     return [dict(zip(names, values, strict=True)) for values in product(*(some for _, some in grid))]
-
-
-def judged(setting: Options, run: Scored, base: Scored, bound: float) -> Tried:
-    """Hold a setting against the base, as a search of an operating point does."""
-    own, reference = quality(run), quality(base)
-    return Tried(setting, run.summary.metrics, gain(own, reference), is_eligible(own, reference, bound))
 
 
 def arm_name(name: str, setting: Options) -> str:
@@ -208,11 +199,11 @@ def frontiers(tuning: Tuning) -> list[Marks]:
     ]
 
 
-def unbeaten(tried: Sequence[Tried]) -> list[Tried]:
+def unbeaten(tried: Sequence[Point]) -> list[Point]:
     """Return the settings that no other beats in both CHAIR_I and recall, by rising recall."""
     known = [one for one in tried if None not in _point(one)]
 
-    def beats(one: Tried, other: Tried) -> bool:
+    def beats(one: Point, other: Point) -> bool:
         (recall, wrong), (its_recall, its_wrong) = _point(one), _point(other)
         no_worse = recall >= its_recall and wrong <= its_wrong
         return no_worse and (recall, wrong) != (its_recall, its_wrong)
@@ -221,12 +212,12 @@ def unbeaten(tried: Sequence[Tried]) -> list[Tried]:
     return sorted(kept, key=_point)
 
 
-def _point(one: Tried) -> tuple[Any, Any]:
+def _point(one: Point) -> tuple[Any, Any]:
     return one.metrics[ACROSS].value, one.metrics[UP].value
 
 
 def settings_table(tuning: Tuning) -> Table:
-    """Return every setting under the judged figures, with its gain and what the rule says of it."""
+    """Return the judged figures of every setting, its gain, and what the rule says about it."""
     columns = [Column("method"), Column("setting")]
     columns += [Column(INFO[name].title, INFO[name].direction, ranked=False) for name in FIGURES]
     columns += [Column("gain %", digits=1, signed=True), Column("")]

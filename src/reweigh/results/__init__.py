@@ -1,1 +1,1 @@
-"""What people look at: self-contained HTML pages, tables, coloured mentions and small plots."""
+"""What people look at: self-contained HTML pages, tables, colored mentions and small plots."""

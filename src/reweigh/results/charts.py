@@ -1,8 +1,8 @@
 """One style for all figures: colour-blind-safe, with intervals, for files and for pages.
 
-``chart`` writes a PNG and an SVG file; ``inline`` gives the markup of a drawing for a page, laid out for wide and for
-narrow screens, in colours that follow the page's light or dark scheme. ``dots``, ``lines`` and ``scatter`` draw estimates
-with their intervals. Colour is never the only difference: marks differ too. Blue and red
+``chart`` writes a PNG and an SVG file; ``inline`` returns the markup of a drawing for a page, laid out for wide and for
+narrow screens, in colors that follow the page's light or dark scheme. ``dots``, ``lines`` and ``scatter`` draw estimates
+with their intervals. Color is never the only difference: marks differ too. Blue and red
 mean good and bad on every page, so no chart uses them for anything else.
 """
 
@@ -26,7 +26,7 @@ INK, MUTED, GRID, PAPER = "#1d232b", "#68727f", "#e3e0d8", "#ffffff"
 CHANGED = "#8a5a00"
 """What the edit changed, as on the pages."""
 COLOURS = ("#009e73", "#cc79a7", INK, "#e69f00", "#7a3e9d", MUTED, "#5d6b00")
-"""Distinguishable with any kind of colour vision; after Okabe and Ito, without blue and red."""
+"""Distinguishable with any kind of color vision; after Okabe and Ito, without blue and red."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 VARIABLES = {
     INK: "--ink",
@@ -38,7 +38,7 @@ VARIABLES = {
     "#7a3e9d": "--two",
     "#5d6b00": "--three",
 }
-"""Variables of the page's style, by the colour of a file: a page in dark mode gives them other values."""
+"""Variables of the page's style, by the color of a file: a page in dark mode gives them other values."""
 WIDTHS = {"wide": 7.2, "narrow": 3.6}
 """Inches across, by the kind of screen; files are wide."""
 STYLE = {
@@ -77,12 +77,7 @@ def chart(
 ) -> Iterator[Any]:
     """Yield one panel, or an array of them, then write ``path`` with the endings .png and .svg.
 
-    Args:
-        path: The files' path without an ending.
-        height: Inches down.
-        rows: Panels below each other.
-        columns: Panels beside each other.
-        shared: Passed on to ``subplots``: ``sharex``, ``sharey``, ``width_ratios`` ...
+    ``height`` is in inches; ``shared`` are further arguments of ``subplots``, such as ``sharex`` or ``width_ratios``.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -102,10 +97,7 @@ Draw = Callable[..., None]
 def inline(draw: Draw, *, alt: str, height: float = 3.2) -> Html:
     """Return a drawing as markup for a page, once for wide and once for narrow screens.
 
-    Args:
-        draw: Receives a panel and ``narrow``.
-        alt: The drawing in words, for readers who do not see it.
-        height: Inches down.
+    ``alt`` is the drawing in words, for readers who do not see it; ``height`` is in inches.
     """
     drawn = [
         element("div", svg(draw, alt=alt, narrow=name == "narrow", height=height), class_=name)
@@ -129,7 +121,7 @@ def svg(draw: Draw, *, alt: str, narrow: bool = False, height: float = 3.2) -> H
 
 
 def _for_page(text: str, alt: str) -> Html:
-    """Return only the SVG element, with the page's colours and with ids that no other drawing has."""
+    """Return only the SVG element, with the page's colors and with ids that no other drawing has."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
@@ -204,8 +196,8 @@ def lines(
             panel.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
     if level is not None and level[1] is not None:
         panel.axhline(level[1], color=MUTED, lw=1.1, ls="--")
-        panel.annotate(level[0], (0.995, level[1]), (0, 2), xycoords=("axes fraction", "data"),
-                       textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=MUTED)  # fmt: skip
+        panel.annotate(level[0], (1.01, level[1]), xycoords=("axes fraction", "data"), va="center",
+                       fontsize=7.5, color=MUTED)  # fmt: skip
     if marked is not None and marked[1] is not None:
         panel.plot(*marked, "o", ms=12, mfc="none", mec=INK, mew=1.3)
     panel.set_xlabel(across)
@@ -238,7 +230,7 @@ def scatter(
     """
     ratios: list[float] = []
     for number, one in enumerate(series):
-        turn, place = divmod(number, len(COLOURS))  # no two share mark and colour
+        turn, place = divmod(number, len(COLOURS))  # no two share mark and color
         mark = MARKS[(place + turn) % len(MARKS)]
         colour = CHANGED if one.chief else COLOURS[place]
         known = [pair for pair in one.points if None not in map(_middle, pair)]

@@ -4,61 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
+from reweigh.benchmarks.types import Direction, MetricInfo
 from reweigh.estimate import Estimate
-from reweigh.results.examples import EXAMPLES, FindImage, Side, add_cards, add_examples
+from reweigh.results.examples import EXAMPLES, FindImage, add_examples, example
 from reweigh.results.html import legend, tiles
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
-from reweigh.runs.diff import WRONG, Change, Difference, RunPair
-from reweigh.runs.results import ScoredRun, read_metrics, run_title
+from reweigh.runs.diff import WRONG, Change, Difference
+from reweigh.runs.record import ScoreFiles
+from reweigh.runs.results import Scored
 
 
-def write_report(run: ScoredRun, *, data: Path | None = None, images: Path | None = None) -> Path:
+def write_report(run: Scored, *, data: Path | None = None, images: Path | None = None) -> Path:
     """Write the page of a scored run into its folder; ``data`` and ``images`` are where its images may be."""
-    find = run.image_finder(data=data, images=images)
-    prompts = {row["id"]: row["prompt"] for row in run.manifest}
-    page = evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts)
-    return page.write(run.folder / run.files.report)
+    page = evaluation_page(run, run.image_finder(data=data, images=images))
+    return page.write(run.folder / ScoreFiles.of(run.benchmark.judge_kind).report)
 
 
-def evaluation_page(
-    results: Mapping[str, Any],
-    items: Sequence[Item],
-    texts: Mapping[Id, str],
-    *,
-    find: FindImage = lambda _: None,
-    prompts: Mapping[Id, str] | None = None,
-) -> Page:
+def evaluation_page(run: Scored, find: FindImage = lambda _: None) -> Page:
     """Return the page of a scored run; ``find`` gives the image file of an item, if there is one."""
-    summary, config = results["summary"], results["config"]
-    benchmark = find_benchmark(summary["benchmark"])
-    metrics = read_metrics(results)
-    title = f"{benchmark.heading()}: {run_title(config)}"
-    page = Page(title, lead=_lead(summary), footer="Written by reweigh eval score.")
-    page.add(tiles(*(_tile(info, metrics[info.name]) for info in benchmark.headlines(list(metrics)))))
-    add_examples(page, items, texts, find, prompts or {})
-    page.section("All metrics").table(metric_table(list(map(benchmark.metric_info, metrics)), metrics))
-    if summary["official"]:
+    summary, benchmark = run.summary, run.benchmark
+    page = Page(f"{benchmark.title}: {run.title}", lead=_lead(run), footer="Written by reweigh eval score.")
+    headlines = benchmark.headlines(list(summary.metrics))
+    page.add(tiles(*(_tile(info, summary.metrics[info.name]) for info in headlines)))
+    add_examples(page, run, find)
+    infos = [benchmark.metric_info(name) for name in summary.metrics]
+    page.section("All metrics").table(metric_table(infos, summary.metrics))
+    if summary.official:
         rows: list[list[Cell]] = [
-            [name, "undefined" if value is None else f"{value:g}"]
-            for name, value in summary["official"].items()
+            [name, "undefined" if value is None else f"{value:g}"] for name, value in summary.official.items()
         ]
         printed = Table([Column("metric"), Column("printed")], rows)
         page.section("As the official program prints them").table(printed)
-    record = {"scorer": summary["scorer"], **config}
+    record = {"scorer": summary.scorer, **run.results["config"]}
     return page.section("Record").record(record, "everything the metrics depend on")
 
 
-def _lead(summary: Mapping[str, Any]) -> str:
-    lead = f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by image bootstrap."
-    judge = summary["scorer"].get("judge") or {}
+def _lead(run: Scored) -> str:
+    summary, judge = run.summary, run.summary.scorer.get("judge") or {}
+    lead = f"{run.size}; 95% intervals by image bootstrap."
     if "model" in judge:
         how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
         lead += f" Rated by {judge['model']}{how}."
-    if unparsed := summary["scorer"].get("unparsed"):
+    if unparsed := summary.scorer.get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return lead
 
@@ -82,59 +71,37 @@ def metric_table(infos: Sequence[MetricInfo], metrics: Mapping[str, Estimate], c
     return Table([Column("metric"), Column("value"), Column("95% interval")], rows, caption=caption)
 
 
-def write_comparison(path: Path, pair: RunPair, *, images: Path | None = None) -> None:
-    """Write the page of two compared runs; ``images`` is where their images may be."""
-    items, texts = (pair.first.items, pair.second.items), (pair.first.texts, pair.second.texts)
-    find = pair.first.image_finder(images=images)
-    comparison_page(pair.difference, items, texts, names=pair.titles, find=find).write(path)
-
-
-def comparison_page(
-    difference: Difference,
-    items: tuple[Sequence[Item], Sequence[Item]],
-    texts: tuple[Mapping[Id, str], Mapping[Id, str]],
-    *,
-    names: tuple[str, str],
-    find: FindImage = lambda _: None,
-) -> Page:
+def comparison_page(pair: Difference, find: FindImage = lambda _: None) -> Page:
     """Return the page of two compared runs: paired differences, what was removed and introduced, both texts side by side."""
-    title = f"{find_benchmark(difference.benchmark).heading()}: {names[1]} against {names[0]}"
-    lead = f"{difference.n:,} responses of each run to the same records."
+    first, second = pair.titles
+    lead = f"{len(pair.first.items):,} responses of each run to the same records."
+    title = f"{pair.benchmark.title}: {second} against {first}"
     page = Page(title, lead=lead, footer="Written by reweigh eval diff.")
-    page.section("Difference").table(difference_table(difference, names))
-    drawn = {
-        info.title: found
-        for info in _headlines(difference)
-        if (found := difference.figures[info.name]).bounded
-    }
-    page.intervals(drawn, f"{names[1]} minus {names[0]}.", zero=True, digits=2)
-    if (counted := mention_table(difference)) is not None:
+    page.section("Difference").table(difference_table(pair))
+    drawn = {info.title: found for info in _headlines(pair) if (found := pair.figures[info.name]).bounded}
+    page.intervals(drawn, f"{second} minus {first}.", zero=True, digits=2)
+    if (counted := mention_table(pair)) is not None:
         page.section("What changed").table(counted).add(legend())
-    sides = [
-        Side(name, {item.id: item for item in own}, said)
-        for name, own, said in zip(names, items, texts, strict=True)
-    ]
-    add_cards(page, {one.id: [_summary(one)] for one in _clearest(difference.changes)}, sides, find)
+    sides = list(zip(pair.titles, (pair.first, pair.second), strict=True))
+    page.add(*(example(one.id, sides, find(one.id), _summary(one)) for one in _clearest(pair.changes)))
     return page
 
 
-def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
+def difference_table(pair: Difference) -> Table:
     """Return the headline metrics before, after, and their difference with its paired interval."""
-    heading = find_benchmark(difference.benchmark).heading()
-    columns = [Column("metric"), Column(names[0], digits=2), Column(names[1], digits=2)]
+    columns = [Column("metric"), *(Column(title, digits=2) for title in pair.titles)]
     columns += [Column("difference", digits=2, signed=True), Column("")]
     rows: list[list[Cell]] = []
-    for info in _headlines(difference):
-        change = difference.figures[info.name]
-        before, after = difference.before[info.name].value, difference.after[info.name].value
-        rows.append([info.title, before, after, change, _verdict(info.direction, change)])
-    return Table(
-        columns, rows, caption=f"{heading}: {difference.n:,} items; paired image-bootstrap 95% intervals."
-    )
+    for info in _headlines(pair):
+        change = pair.figures[info.name]
+        both = (run.summary.metrics[info.name].value for run in (pair.first, pair.second))
+        rows.append([info.title, *both, change, _verdict(info.direction, change)])
+    counted = f"{pair.benchmark.title}: {len(pair.first.items):,} items"
+    return Table(columns, rows, caption=f"{counted}; paired image-bootstrap 95% intervals.")
 
 
 def _headlines(difference: Difference) -> list[MetricInfo]:
-    return find_benchmark(difference.benchmark).headlines(list(difference.figures))
+    return difference.benchmark.headlines(list(difference.figures))
 
 
 def _verdict(better: Direction | None, change: Estimate) -> str:

@@ -1,7 +1,7 @@
-"""Examples: responses with their mentions in colour, on a page beside their image, or in the terminal.
+"""Examples: responses with their mentions in color, on a page beside their image, or in the terminal.
 
 A span is a half-open range of characters with a kind; where spans overlap the earlier one wins, so that every character
-has at most one colour. Knows nothing of how mentions were found.
+has at most one color. Knows nothing of how mentions were found.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from reweigh.benchmarks.base import Id, Item
 from reweigh.errors import InputError, ReweighError
 from reweigh.results.html import Html, card, element, join, legend, picture
 from reweigh.results.page import Page
+from reweigh.runs.results import Scored
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,6 +27,7 @@ OPEN = 6
 """Responses of a card that are shown at once; the others are folded away."""
 FindImage = Callable[[Id], Path | None]
 """From an item's id to its image file, or None if it is not found."""
+AnyId = TypeVar("AnyId", bound=Id)
 Kind = Literal["grounded", "hallucinated", "changed", "unknown"]
 TERMINAL = {"grounded": "blue", "hallucinated": "bold red", "changed": "yellow", "unknown": "dim underline"}
 
@@ -57,7 +59,7 @@ def pieces(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, Span | None]
 
 
 def coloured_html(text: str, spans: Iterable[Span]) -> Html:
-    """Return the text as markup, mentions in colour."""
+    """Return the text as markup, mentions in color."""
     return join(
         run if span is None else element("span", run, class_=span.kind, title=span.note or None)
         for run, span in pieces(text, spans)
@@ -65,7 +67,7 @@ def coloured_html(text: str, spans: Iterable[Span]) -> Html:
 
 
 def coloured_text(text: str, spans: Iterable[Span]) -> Text:
-    """Return the text for a rich console, mentions in colour."""
+    """Return the text for a rich console, mentions in color."""
     from rich.text import Text
 
     shown = Text()
@@ -89,7 +91,7 @@ def changed_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
 
 
 def mention_spans(item: Item, text: str) -> list[Span]:
-    """Return the mentions of an item as coloured spans; those outside the text are left out."""
+    """Return the mentions of an item as colored spans; those outside the text are left out."""
     spans = []
     for mention in item.details.get("mentions", []):
         start, end = mention.get("start"), mention.get("end")
@@ -99,42 +101,43 @@ def mention_spans(item: Item, text: str) -> list[Span]:
     return spans
 
 
-def response(item: Item, text: str, *, title: str = "") -> Html:
-    """Return a response with its mentions in colour, under the name of who wrote it; a very long one is cut."""
+def answer(run: Scored, identity: Id) -> tuple[Item, str]:
+    """Return what was counted in an answer of a run, and its text."""
+    item = next(item for item in run.items if item.id == identity)
+    return item, run.texts.get(identity, "")
+
+
+def response(run: Scored, identity: Id, *, title: str = "") -> Html:
+    """Return an answer with its mentions in color, under the name of who wrote it; a very long one is cut."""
+    item, text = answer(run, identity)
     start = text[:LONGEST]
     rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
     said = element("p", coloured_html(start, mention_spans(item, start)), rest, class_="said")
     return element("div", element("h4", title), said) if title else element("div", said)
 
 
-class Side(NamedTuple):
-    """What one run answered: its name where there are several, what was found in its texts, and the texts."""
+def example(
+    identity: Id,
+    sides: Sequence[tuple[str, Scored]],
+    image: Path | None,
+    *notes: str,
+    title: str = "",
+    question: str = "",
+) -> Html:
+    """Return a card of one record: the answers of all runs beside its image, if there is one, and notes below.
 
-    title: str
-    items: Mapping[Id, Item]
-    texts: Mapping[Id, str]
-
-
-def add_cards(
-    page: Page,
-    chosen: Mapping[Id, Sequence[str]],
-    sides: Sequence[Side],
-    find: FindImage,
-    questions: Mapping[Id, str] | None = None,
-) -> None:
-    """Add a card for each chosen record: all runs' responses beside its image, if that is found, and notes below."""
-    for identity, notes in chosen.items():
-        item = sides[0].items[identity]
-        body = [element("h3", f"{identity}")]
-        if question := (questions or {}).get(identity):
-            body.append(element("p", element("b", "Question: "), question))
-        said = [response(one.items[identity], one.texts.get(identity, ""), title=one.title) for one in sides]
-        body.append(element("div", *said[:OPEN], class_="pair"))
-        if more := said[OPEN:]:
-            summary = element("summary", f"{len(more)} more")
-            body.append(element("details", summary, element("div", *more, class_="pair")))
-        body += [element("p", note, class_="muted") for note in notes]
-        page.add(card(thumbnail(find(identity), item), *body))
+    ``sides`` are the runs with their titles; a single run needs none.
+    """
+    body = [element("h3", title or f"{identity}")]
+    if question:
+        body.append(element("p", element("b", "Question: "), question))
+    said = [response(run, identity, title=name) for name, run in sides]
+    body.append(element("div", *said[:OPEN], class_="pair"))
+    if more := said[OPEN:]:
+        summary = element("summary", f"{len(more)} more")
+        body.append(element("details", summary, element("div", *more, class_="pair")))
+    body += [element("p", note, class_="muted") for note in notes]
+    return card(thumbnail(image, answer(sides[0][1], identity)[0]), *body)
 
 
 def thumbnail(path: Path | None, item: Item) -> Html | None:
@@ -152,30 +155,31 @@ def thumbnail(path: Path | None, item: Item) -> Html | None:
     return picture(small, alt=f"The described image, {path.name}{listed}", max_side=320, kind="JPEG")
 
 
-def add_examples(
-    page: Page, items: Sequence[Item], texts: Mapping[Id, str], find: FindImage, prompts: Mapping[Id, str]
-) -> None:
+def add_examples(page: Page, run: Scored, find: FindImage) -> None:
     """Add a section with the worst responses of a run and some without faults."""
     page.section("Examples")
-    if not items:
+    if not run.items:
         page.text("There are no responses.", muted=True)
         return
-    ranked = sorted(items, key=lambda item: (-fault(item), str(item.id)))
+    ranked = sorted(run.items, key=lambda item: (-fault(item), str(item.id)))
     worst = ranked[: EXAMPLES * 2 // 3]
     best = [item for item in reversed(ranked) if item not in worst][: EXAMPLES - len(worst)]
     if any("mentions" in item.details for item in [*worst, *best]):
         page.add(legend())
     page.text("The worst first, then some without any fault.", muted=True)
-    shared = (
-        len(set(prompts.values())) == 1
-    )  # a prompt that all examples share is not repeated in each of them
-    chosen = {item.id: item for item in [*worst, *best]}
-    asked = {
-        one: item.details.get("question", "" if shared else prompts.get(one)) for one, item in chosen.items()
-    }
-    said = {one: texts.get(one, str(item.details.get("response", ""))) for one, item in chosen.items()}
-    notes = {one: _notes(item.details) for one, item in chosen.items()}
-    add_cards(page, notes, [Side("", chosen, said)], find, {one: str(asked[one] or "") for one in chosen})
+    prompts = {row["id"]: row["prompt"] for row in run.manifest}
+    if len(set(prompts.values())) == 1:  # not repeated in each example
+        prompts = {}
+    for item in [*worst, *best]:
+        question = str(item.details.get("question") or prompts.get(item.id) or "")
+        notes = _notes(item.details)
+        page.add(example(item.id, [("", run)], find(item.id), *notes, question=question))
+
+
+def highest(scores: Mapping[AnyId, float]) -> list[AnyId]:
+    """Return the records with a score above zero, the highest first; ties by id, numbers before names."""
+    found = [(-score, isinstance(one, str), one) for one, score in scores.items() if score > 0]
+    return [one for *_, one in sorted(found)]
 
 
 def fault(item: Item) -> float:

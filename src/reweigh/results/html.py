@@ -100,7 +100,7 @@ def card(small: Html | None, *body: str) -> Html:
 
 
 def legend() -> Html:
-    """Say what the colours of mentions mean."""
+    """Say what the colors of mentions mean."""
     return element(
         "p",
         element("span", "grounded", class_="grounded"),

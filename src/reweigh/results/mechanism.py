@@ -35,7 +35,7 @@ def select(rows: Sequence[Candidate], limit: int = LIMIT) -> list[Candidate]:
 def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, limit: int = LIMIT) -> None:
     """Draw logits before (filled) and after (open) the edit; each arrow is ``beta * s`` long.
 
-    Winners before and after have the colour of a changed word and say which they are.
+    Winners before and after have the color of a changed word and say which they are.
     """
     shown = select(rows, limit)
     if narrow:
@@ -129,13 +129,10 @@ def heatmap(
     low: float | None = None,
     high: float | None = None,
 ) -> bytes:
-    """Lay a grid of evidence over the picture it was read from and return PNG bytes.
+    """Lay a grid of evidence over the whole picture it was read from and return PNG bytes.
 
-    Args:
-        picture: The image, whose whole area the grid covers.
-        values: Two-dimensional numbers, first index from top to bottom; NaN where there is no evidence.
-        low: Value shown as nothing; the smallest by default.
-        high: Value shown strongest; the largest by default.
+    Rows of the grid run from top to bottom; NaN marks missing evidence. ``low`` is shown as nothing and ``high``
+    strongest; by default they are the smallest and the largest value.
     """
     import numpy as np
     from PIL import Image as pillow
@@ -152,7 +149,7 @@ def heatmap(
     smooth = pillow.fromarray(share.astype(np.float32)).resize(picture.size, pillow.Resampling.BICUBIC)
     weight = np.clip(np.asarray(smooth, dtype=np.float64), 0, 1)[..., None]
     base = np.asarray(picture.convert("RGB"), dtype=np.float64)
-    # The picture is dimmed where nothing is seen, so that the warm colours stand out on any content.
+    # The picture is dimmed where nothing is seen, so that the warm colors stand out on any content.
     grey = base.mean(axis=2, keepdims=True)
     dimmed = 0.45 * base + 0.25 * grey
     blended = dimmed * (1 - COVER * weight) + warm(weight) * COVER * weight
@@ -163,7 +160,7 @@ def heatmap(
 
 
 def warm(value: Any) -> Any:
-    """Return the colours of shares of a heat map's range."""
+    """Return the colors of shares of a heat map's range."""
     import numpy as np
 
     shares = [share for share, _ in WARM]
@@ -175,7 +172,7 @@ def warm(value: Any) -> Any:
 
 
 def heat_scale(low: float, high: float) -> Html:
-    """Return the colours of a heat map from ``low`` to ``high``, as a strip."""
+    """Return the colors of a heat map from ``low`` to ``high``, as a strip."""
     stops = ", ".join(f"rgb{colour} {share:.0%}" for share, colour in WARM)
     strip = element("i", style=f"background: linear-gradient(to right, {stops})")
     ends = (element("span", f"{end:.3g}") for end in (low, high))

@@ -34,27 +34,14 @@ ARROWS = {"lower": "↓", "higher": "↑"}
 Cell = str | int | float | Estimate | None
 Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
 Place = Literal["best", "second", ""]
-SIGNS: dict[Shade, str] = {
-    "better": " ▲",
-    "better-strong": " ▲▲",
-    "worse": " ▼",
-    "worse-strong": " ▼▼",
-    "": "",
+MARKS: dict[Shade, tuple[str, str, str]] = {
+    "better": (" ▲", "blue", "blue!10"),
+    "better-strong": (" ▲▲", "bold blue", "blue!25"),
+    "worse": (" ▼", "red", "red!15"),
+    "worse-strong": (" ▼▼", "bold red", "red!35"),
+    "": ("", "", ""),
 }
-STYLES: dict[Shade, str] = {
-    "better": "blue",
-    "better-strong": "bold blue",
-    "worse": "red",
-    "worse-strong": "bold red",
-    "": "",
-}
-TEX_SHADES: dict[Shade, str] = {
-    "better": "blue!10",
-    "better-strong": "blue!25",
-    "worse": "red!15",
-    "worse-strong": "red!35",
-    "": "",
-}
+"""How a shade is marked: its sign, its style in a terminal and its color in LaTeX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +147,7 @@ class Table:
         one = self.columns[column]
         one = replace(one, signed=True) if row in self.changes else one
         main, interval = one.show(self.rows[row][column])
-        return main + (SIGNS[self.shade(row, column)] if sign else ""), interval
+        return main + (MARKS[self.shade(row, column)][0] if sign else ""), interval
 
     def groups(self) -> list[tuple[str, int]]:
         """Return adjacent columns of one group with their number, without the first column; empty without groups."""
@@ -178,7 +165,7 @@ class Table:
             cells = []
             for j in range(len(self.columns)):
                 main, interval = self.show(i, j, sign=False)
-                shown = marks[self.place(i, j)].format(main) + SIGNS[self.shade(i, j)]
+                shown = marks[self.place(i, j)].format(main) + MARKS[self.shade(i, j)][0]
                 cells.append(_pipe(f"{shown} {interval}".strip()))
             lines.append(cells)
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -206,7 +193,7 @@ class Table:
         main, interval = (tex(part) for part in self.show(i, j, sign=False))
         main = {"best": rf"\textbf{{{main}}}", "second": rf"\underline{{{main}}}", "": main}[self.place(i, j)]
         main = f"{main} {{\\scriptsize {interval}}}" if interval else main
-        colour = TEX_SHADES[self.shade(i, j)]
+        colour = MARKS[self.shade(i, j)][2]
         return rf"\cellcolor{{{colour}}}{main}" if colour else main
 
     def html(self) -> Html:
@@ -281,7 +268,7 @@ class Table:
             cells = [Text(column.heading)]
             for i in range(len(self.rows)):
                 main, interval = self.show(i, j)
-                text = Text(main, f"{STYLES[self.shade(i, j)]} {emphasis[self.place(i, j)]}".strip())
+                text = Text(main, f"{MARKS[self.shade(i, j)][1]} {emphasis[self.place(i, j)]}".strip())
                 plain = "dim not bold not underline"
                 cells.append(text.append(f"{between}{interval}", plain) if interval else text)
             found.append(cells)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, find_benchmark
+from reweigh.benchmarks.base import Benchmark, Id, Item
 from reweigh.benchmarks.bootstrap import Array, intervals, paired_difference
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.provenance import first_difference
-from reweigh.runs.results import ScoredRun, read_scored
+from reweigh.runs.results import Scored, read_scored
 
 WRONG = "wrong answer"
 
@@ -40,25 +40,32 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The comparison of two runs: second minus first for every figure, and the changes of mentions."""
+    """Two scored runs: second minus first for every figure, the changes of mentions, and titles that tell them apart."""
 
-    benchmark: str
-    n: int
-    before: Mapping[str, Estimate]
-    after: Mapping[str, Estimate]
+    first: Scored
+    second: Scored
     figures: Mapping[str, Estimate]
     mentions: Mapping[str, Estimate]
     changes: Sequence[Change]
+    titles: tuple[str, str] = ("first", "second")
+
+    @property
+    def benchmark(self) -> type[Benchmark]:
+        """The class of their benchmark."""
+        return self.first.benchmark
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain JSON."""
+        parts = {
+            "before": self.first.summary.metrics,
+            "after": self.second.summary.metrics,
+            "difference": self.figures,
+            "mentions": self.mentions,
+        }
         return {
-            "benchmark": self.benchmark,
-            "n": self.n,
-            "before": {name: metric.to_json() for name, metric in self.before.items()},
-            "after": {name: metric.to_json() for name, metric in self.after.items()},
-            "difference": {name: metric.to_json() for name, metric in self.figures.items()},
-            "mentions": {name: metric.to_json() for name, metric in self.mentions.items()},
+            "benchmark": self.benchmark.name,
+            "n": len(self.first.items),
+            **{part: {name: one.to_json() for name, one in found.items()} for part, found in parts.items()},
             "items": [
                 {
                     "id": change.id,
@@ -71,25 +78,16 @@ class Difference:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RunPair:
-    """Two scored runs, their difference, and titles that distinguish them."""
-
-    first: ScoredRun
-    second: ScoredRun
-    difference: Difference
-    titles: tuple[str, str]
-
-
-def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
+def diff_runs(first: Path, second: Path, *, judge: str = "") -> Difference:
     """Compare the scored runs of two folders; both must answer the same records of one benchmark.
 
     ``judge`` is the kind of judge whose scores are compared, if not the official one.
     """
     one, other = read_scored(first, judge), read_scored(second, judge)
-    if one.benchmark != other.benchmark:
+    names = one.summary.benchmark, other.summary.benchmark
+    if names[0] != names[1]:
         raise InputError(
-            f"{first} is a run of {one.benchmark} and {second} one of {other.benchmark}",
+            f"{first} is a run of {names[0]} and {second} one of {names[1]}",
             hint="compare runs of the same benchmark",
         )
     if (found_in := first_difference(one.judging, other.judging)) is not None:
@@ -99,28 +97,20 @@ def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
             ),
             hint="score both with the same judge",
         )
-    found = compare(one.benchmark, one.items, other.items, before=one.metrics, after=other.metrics)
     titles = (one.title, other.title)
     if one.title == other.title:
         titles = (first.name or str(first), second.name or str(second))
-    return RunPair(one, other, found, titles)
+    return replace(compare(one, other), titles=titles)
 
 
-def compare(
-    benchmark: str,
-    first: Sequence[Item],
-    second: Sequence[Item],
-    *,
-    before: Mapping[str, Estimate],
-    after: Mapping[str, Estimate],
-) -> Difference:
-    """Compare two sets of items of one benchmark; both must answer the same records."""
-    differences = paired_difference(first, second, find_benchmark(benchmark).figures)
-    items = [*first, *second]
+def compare(first: Scored, second: Scored) -> Difference:
+    """Compare two scored runs of one benchmark; both must answer the same records."""
+    figures = paired_difference(first.items, second.items, first.benchmark.figures)
+    items = [*first.items, *second.items]
     # Judged answers have only a score and do not say what is wrong.
     named = items and all("mentions" in item.details or "correct" in item.details for item in items)
-    changes = changed_mentions(first, second) if named else []
-    return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
+    changes = changed_mentions(first.items, second.items) if named else []
+    return Difference(first, second, figures, _totals(changes), changes)
 
 
 def changed_mentions(first: Sequence[Item], second: Sequence[Item]) -> list[Change]:
@@ -176,20 +166,9 @@ def _totals(changes: Sequence[Change]) -> dict[str, Estimate]:
     return intervals(items, sums) if items else {}
 
 
-@dataclass(frozen=True)
-class HallucinatedObject:
-    """An object, how often it is mentioned, and how often the image does not show it."""
-
-    name: str
-    hallucinated: int
-    mentions: int
-
-
-def hallucinated_objects(items: Sequence[Item]) -> list[HallucinatedObject]:
-    """List the hallucinated objects, the most frequent first, then by name."""
+def hallucinated_objects(items: Sequence[Item]) -> list[tuple[str, int]]:
+    """List the hallucinated objects with their numbers of mentions, the most frequent first, then by name."""
     if not items or not all("mentions" in item.details for item in items):
         raise InputError("this run lists no mentioned objects", hint="use a run of world or chair")
-    mentions = Counter(object_of(mention) for item in items for mention in item.details["mentions"])
     wrong = sum((hallucinated(item) for item in items), Counter[str]())
-    found = [HallucinatedObject(name, count, mentions[name]) for name, count in wrong.items()]
-    return sorted(found, key=lambda one: (-one.hallucinated, one.name))
+    return sorted(wrong.items(), key=lambda one: (-one[1], one[0]))

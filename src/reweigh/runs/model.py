@@ -1,21 +1,20 @@
-"""Answer a run with a loaded model and any decoder by name: the part of a run that needs torch."""
+"""Answer a run with a session, here or on a cluster: the part of a run that needs a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.cluster import Cluster, Pool, Tasks, by_number, ray_pool
+from reweigh.cluster import Cluster, Pool, Worker, by_number, ray_pool
 from reweigh.files.artifacts import only_one
-from reweigh.runs.run import Ask, Batch, batches, open_batch
+from reweigh.runs.run import Ask, Batch, due, open_batch
 from reweigh.runs.task import Runs
 from reweigh.runtime.answer import Answer
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
-    from reweigh.runs.run import Ask, Batch
 
 
 def describe_model(model: Any, processor: Any) -> dict[str, Any]:
@@ -31,13 +30,6 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
         "weights_dtype": str(weight.dtype).removeprefix("torch."),
         "attention": getattr(model.config, "_attn_implementation", None),
     }
-
-
-def open_session(model: Any, processor: Any, decoder: str, options: Mapping[str, Any]) -> Session:
-    """Tie a named decoder to a model."""
-    from reweigh.rivals import decoder as make
-
-    return make(decoder, model, processor, **options)
 
 
 def make_ask(session: Session, *, template: str | None = None) -> Ask:
@@ -56,23 +48,7 @@ def make_ask(session: Session, *, template: str | None = None) -> Ask:
     return ask
 
 
-class Answerer:
-    """Answers batches with a decoder inside an actor."""
-
-    def __init__(self, about: Mapping[str, Any], decoding: Mapping[str, Any], ask: Ask) -> None:
-        self.page = {"model": dict(about), "decoding": dict(decoding)}
-        self.ask = ask
-
-    def describe(self) -> dict[str, Any]:
-        """Return what the record of a run keeps of model and decoder."""
-        return self.page
-
-    def work(self, task: Batch) -> list[Answer]:
-        """Answer one batch."""
-        return self.ask(task)
-
-
-def answerer(
+def open_answerer(
     *,
     name: str,
     load: Mapping[str, Any],
@@ -80,38 +56,48 @@ def answerer(
     decoder: str,
     options: Mapping[str, Any],
     template: str | None,
-) -> Answerer:
-    """Make a worker that loads a model with transformers and ties a decoder to it."""
+) -> Worker:
+    """Open a worker that loads a model with transformers and answers batches with one decoder."""
+    from reweigh import rivals
     from reweigh.families.load import load as load_model
 
     model, processor = load_model(name, **load)
     model.name_or_path = called
-    session = open_session(model, processor, decoder, options)
-    return Answerer(describe_model(model, processor), session.record(), make_ask(session, template=template))
+    session = rivals.decoder(decoder, model, processor, **options)
+    ask = make_ask(session, template=template)
+    page = {"model": describe_model(model, processor), "decoding": session.record()}
+    return page, lambda task: ask(task[0])
 
 
 def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: Path) -> int:
     """Answer the missing records with the actors of a cluster and return the number of new answers.
 
-    ``runs.model`` is completed with the actors' description of the model; ``arguments`` are those of ``answerer``.
+    ``runs.model`` is completed with the actors' description of the model; ``arguments`` are ``open_answerer``'s.
     """
-    with only_one(folder), ray_pool(cluster, answerer, arguments) as pool:
+    with only_one(folder), ray_pool(cluster, open_answerer, arguments) as pool:
         known = replace(runs, model={**runs.model, **pool.described["model"]})
         decoding = pool.described["decoding"]
-        known.open(folder, decoding)
-        return known.answer(
-            ask_workers(pool, waiting(known, len(known.folder(folder).rows))), folder, decoding
-        )
+        return known.answer(ask_workers(pool, known, {folder: decoding}), folder, decoding)
 
 
-def waiting(runs: Runs, done: int) -> Iterator[tuple[int, Batch]]:
-    """Open the batches of a run that lack answers one by one, each with its position."""
-    for start, part in batches(runs.task.records, runs.batch_size):
-        if start + len(part) > done:
-            yield start, open_batch(start, part, runs.task.images, runs.seed)
+def ask_workers(
+    workers: Pool, runs: Runs, folders: Mapping[Path, Mapping[str, Any]]
+) -> Callable[[Batch], Any]:
+    """Have workers answer the batches that some run folders lack, and return a function that takes a batch's result.
 
+    A worker's task is a batch and the names of these folders. Results come in any order and may be taken in any.
 
-def ask_workers(workers: Pool, tasks: Tasks) -> Ask:
-    """Answer batches in order from results that arrive in any order."""
-    take = by_number(workers.unordered(tasks))
+    Args:
+        folders: Each with what its record keeps of the decoder.
+    """
+    done: dict[str, int] = {}
+    for folder, decoding in folders.items():
+        runs.open(folder, decoding)
+        done[folder.name] = len(runs.folder(folder).rows)
+
+    def tasks() -> Iterator[tuple[int, tuple[Batch, list[str]]]]:
+        for start, part, names in due(runs.task.records, runs.batch_size, done):
+            yield start, (open_batch(start, part, runs.task.images, runs.seed), names)
+
+    take = by_number(workers.unordered(tasks()))
     return lambda batch: take(batch.start)

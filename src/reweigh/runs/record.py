@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from reweigh.benchmarks.base import Record
+from reweigh.benchmarks.data.store import find_files
 from reweigh.benchmarks.judge.kinds import CHAT
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import (
@@ -112,13 +113,11 @@ def find_image(folder: Path, name: str) -> Path:
     path = folder / name
     if path.is_file():
         return path
-    bare = glob.escape(Path(name).name)
-    for pattern in (bare, f"*/{bare}", f"*/*/{bare}"):
-        found = sorted(path for path in folder.glob(pattern) if path.is_file())
-        if len(found) > 1:
-            raise InputError(f"the image {name} is in {folder} twice: {found[0]} and {found[1]}")
-        if found:
-            return found[0]
+    found = find_files(folder, glob.escape(Path(name).name))
+    if len(found) > 1:
+        raise InputError(f"the image {name} is in {folder} twice: {found[0]} and {found[1]}")
+    if found:
+        return found[0]
     raise InputError(
         f"the image {name} is not in {folder}", hint="name the folder of the images with --option images=DIR"
     )
@@ -151,12 +150,27 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
         # The record comes last: a folder with a record is a run that was started completely.
         write_sealed(folder / RECORD, record)
         return
-    kept, _ = read_run(folder)
-    if (found := first_difference(kept, record, ignore=NOT_COMPARED)) is not None:
+    require_same(folder, record)
+
+
+def require_same(folder: Path, part: Mapping[str, Any]) -> None:
+    """Refuse a run whose record differs from what is known so far; the first key that differs is named."""
+    kept = read_record(folder)
+    one, other = (_spelled_out({key: record.get(key) for key in part}) for record in (kept, part))
+    if (found := first_difference(one, other, ignore=NOT_COMPARED)) is not None:
         raise MismatchError(
             "{} has a run with another {}: {} there, {} now".format(folder, found.key, *found.words),
             hint="choose another folder, or repeat the configuration in its record.json",
         )
+
+
+def _spelled_out(record: dict[str, Any]) -> dict[str, Any]:
+    """Tell an option that was set to None from one that was not given: its default may be another value."""
+    for name in ("benchmark", "decoding"):
+        if options := (record.get(name) or {}).get("options"):
+            given = {key: "null" if value is None else value for key, value in options.items()}
+            record[name] = {**record[name], "options": given}
+    return record
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, find_benchmark, read_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, Summary, find_benchmark, read_responses
 from reweigh.benchmarks.judge.kinds import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
@@ -16,46 +16,63 @@ from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
 from reweigh.files.seals import read_sealed, read_sealed_rows
 from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run, run_owner
+from reweigh.shards import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRun:
-    """A folder of scores: items, texts by id, results and, where there is a run, record and manifest."""
+@dataclass(frozen=True)
+class Scored:
+    """Scored answers: items and figures; the rest only where a folder holds them.
 
-    folder: Path
+    Attributes:
+        items: What was counted in each answer.
+        summary: The figures.
+        folder: The folder of the scores.
+        texts: The answers by id, in the order of the records.
+        results: The content of the results file.
+        record: The record of the run; None for response files of other tools.
+        manifest: The questions of the run.
+    """
+
     items: list[Item]
-    texts: dict[Id, str]
-    results: dict[str, Any]
+    summary: Summary
+    folder: Path = Path()
+    texts: dict[Id, str] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
     record: dict[str, Any] | None = None
     manifest: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def benchmark(self) -> str:
-        """The benchmark's name."""
-        return str(self.results["summary"]["benchmark"])
-
-    @property
-    def files(self) -> ScoreFiles:
-        """The names of its files."""
-        return ScoreFiles.of(find_benchmark(self.benchmark).judge_kind)
+    def benchmark(self) -> type[Benchmark]:
+        """The class of the benchmark."""
+        return find_benchmark(self.summary.benchmark)
 
     @property
     def judging(self) -> dict[str, Any]:
         """The judge that rated the answers, with its prompt and rules; empty if there was none."""
-        scorer = self.results["summary"]["scorer"]
+        scorer = self.summary.scorer
         judge = {key: value for key, value in (scorer.get("judge") or {}).items() if key != "base_url"}
         named = {key: scorer[key] for key in ("rules", "prompt_sha256", "instructions") if key in scorer}
         return {"judge": judge, **named} if judge else {}
 
     @property
-    def metrics(self) -> dict[str, Estimate]:
-        """The figures."""
-        return read_metrics(self.results)
+    def size(self) -> str:
+        """How much was scored, in words; shards without the others say so."""
+        counted = f"{self.summary.n:,} responses on {self.summary.images:,} images"
+        shard = Shard.parse(((self.record or {}).get("benchmark") or {}).get("shard", "1/1"))
+        scored = len(self.results["config"]["sources"])
+        if scored >= shard.count:
+            return counted
+        part = f"shard {shard.index} of {shard.count}" if scored == 1 else f"{scored} of {shard.count} shards"
+        return f"{part} only: {counted}"
 
     @property
     def title(self) -> str:
         """Model and decoder in a few words."""
-        return run_title(self.results["config"])
+        config = self.results["config"]
+        sources = config.get("sources") or ["responses"]
+        model = str(config.get("model", {}).get("id") or sources[0]).rstrip("/").rsplit("/", 1)[-1]
+        decoder = config.get("decoding", {}).get("decoder")
+        return f"{model}, {decoder}" if decoder else model
 
     def image_finder(
         self, *, data: Path | None = None, images: Path | None = None
@@ -64,7 +81,7 @@ class ScoredRun:
 
         By default, the folders are those of the run's record, if they still exist.
         """
-        benchmark = find_benchmark(self.benchmark)
+        benchmark = self.benchmark
         data = data_folder(benchmark, data or existing_folder(self.record, "data"))
         folder = image_folder(benchmark, data, images or existing_folder(self.record, "images"))
         known: dict[Id, list[str]] = {item.id: benchmark.image_names(item.image) for item in self.items}
@@ -79,7 +96,7 @@ class ScoredRun:
         return find
 
 
-def read_scored(folder: Path, judge: str = "") -> ScoredRun:
+def read_scored(folder: Path, judge: str = "") -> Scored:
     """Read what scoring wrote into a folder; a file that was altered since is named.
 
     ``judge`` is the kind of judge whose scores to read, if not the official one.
@@ -105,12 +122,15 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
             hint=f"it was renamed; {again}",
         )
     items = [Item.from_json(row) for row in read_jsonl(folder / files.items)]
+    scored = Scored(items, Summary.from_json(results["summary"]), folder=folder, results=results)
     path = folder / RESPONSES
     if not (folder / RECORD).is_file():
-        texts = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
-        return ScoredRun(folder, items, texts, results)
+        responses = read_responses(path) if path.is_file() else []
+        return replace(scored, texts={row.id: row.text for row in responses})
+    record, manifest = read_run(folder)
     rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
-    return ScoredRun(folder, items, {row["id"]: row["response"] for row in rows}, results, *read_run(folder))
+    texts = {row["id"]: row["response"] for row in rows}
+    return replace(scored, texts=texts, record=record, manifest=manifest)
 
 
 def _hint(folder: Path, judge: str) -> str:
@@ -135,19 +155,6 @@ def _unjudged(folder: Path) -> str | None:
     return None
 
 
-def read_metrics(results: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Return the figures of a results file."""
-    return {name: Estimate(**row) for name, row in results["summary"]["metrics"].items()}
-
-
-def run_title(config: Mapping[str, Any]) -> str:
-    """Name the model and decoder of a run in a few words."""
-    sources = config.get("sources") or ["responses"]
-    model = str(config.get("model", {}).get("id") or sources[0]).rstrip("/").rsplit("/", 1)[-1]
-    decoder = config.get("decoding", {}).get("decoder")
-    return f"{model}, {decoder}" if decoder else model
-
-
 def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:
     """Return a folder that a run recorded, ``data`` or ``images``, if it still exists."""
     recorded = (record or {}).get("places", {}).get(name)
@@ -164,7 +171,7 @@ def score_amber(generative: Path, discriminative: Path) -> Estimate:
     from reweigh.benchmarks.amber.generative import AMBERGenerative
 
     runs = read_scored(generative), read_scored(discriminative)
-    names = tuple(run.benchmark for run in runs)
+    names = tuple(run.summary.benchmark for run in runs)
     if names != (AMBERGenerative.name, AMBERDiscriminative.name):
         raise InputError(f"these are runs of {' and '.join(names)}", hint="give the generative run first")
     return amber_score(*(run.items for run in runs))

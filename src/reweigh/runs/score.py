@@ -24,14 +24,14 @@ from reweigh.benchmarks.base import (
     read_responses,
 )
 from reweigh.benchmarks.judge.kinds import JudgeSettings
-from reweigh.benchmarks.judge.protocol import Judge, Rater
+from reweigh.benchmarks.judge.protocol import Judge
 from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import naming, sha256_file
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import has_own_rows, read_sealed, read_sealed_rows
 from reweigh.runs.record import MANIFEST, RECORD, RESPONSES, RESULTS, ScoreFiles, read_run, run_owner
-from reweigh.runs.results import ScoredRun, existing_folder
+from reweigh.runs.results import Scored, existing_folder
 from reweigh.text import replace_surrogates
 
 
@@ -55,8 +55,8 @@ def score_paths(
     partial: bool = False,
     id_key: str | None = None,
     text_key: str | None = None,
-    judge: Judge | Rater | JudgeSettings | None = None,
-) -> ScoredRun:
+    judge: Judge | JudgeSettings | None = None,
+) -> Scored:
     """Score a run (or all its shards) or response files, and write items and results.
 
     Args:
@@ -76,12 +76,7 @@ def score_paths(
     opened = _open_benchmark(source, benchmark, data, options, judge)
     claim_scores(folder, opened.judge_kind)
     with closing(opened):
-        items, summary = score(opened, source, partial=partial)
-    with naming(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    results = write_scores(folder, items, summary, source, benchmark=opened)
-    texts = {row.id: row.text for row in source.responses}
-    return ScoredRun(folder, items, texts, results, source.record, source.manifest)
+        return score_into(folder, opened, source, partial=partial)
 
 
 def _open_benchmark(
@@ -89,7 +84,7 @@ def _open_benchmark(
     name: str | None,
     data: Path | None,
     options: Mapping[str, Any] | None,
-    judge: Judge | Rater | JudgeSettings | None,
+    judge: Judge | JudgeSettings | None,
 ) -> Benchmark:
     """Open the benchmark that a source answers, with the options of its run and the judge."""
     recorded = (source.record or {}).get("benchmark", {})
@@ -191,6 +186,18 @@ def asked_ids(benchmark: Benchmark, source: Source) -> Collection[Id] | None:
     return benchmark.asked_ids() if source.record is None else [row["id"] for row in source.manifest]
 
 
+def score_into(folder: Path, benchmark: Benchmark, source: Source, *, partial: bool = False) -> Scored:
+    """Score a source and write items and results into a folder."""
+    items, summary = score(benchmark, source, partial=partial)
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    asked = asked_ids(benchmark, source)
+    count = None if asked is None else len(asked)
+    results = write_scores(folder, items, summary, source, benchmark=benchmark, asked=count)
+    texts = {row.id: row.text for row in source.responses}
+    return Scored(items, summary, folder, texts, results, source.record, source.manifest)
+
+
 def write_scores(
     folder: Path,
     items: Sequence[Item],
@@ -198,11 +205,13 @@ def write_scores(
     source: Source,
     *,
     benchmark: Benchmark | type[Benchmark],
+    asked: int | None = None,
 ) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the other files; return its content.
 
-    Scores of a judge other than the official one get their own file names. A folder that is not a run gets a copy of the
-    responses, so that its texts can be compared with other runs.
+    Scores of a judge other than the official one get their own file names. A folder that is not a run gets a copy of
+    the responses, so that its texts can be compared with other runs. ``asked`` is the number of records that could
+    have been answered, if known.
     """
     named = ScoreFiles.of(benchmark.judge_kind)
     files = {named.items: _lines(item.to_json() for item in items)}
@@ -216,10 +225,7 @@ def write_scores(
     sealed = [*files, *([RESPONSES, *noted] if own else [])]
     hashes = {name: sha256_file(folder / name) for name in sealed}
     rows = {name: (folder / name).read_bytes().count(b"\n") for name in sealed}
-    asked = asked_ids(benchmark, source) if isinstance(benchmark, Benchmark) else None
-    results = as_results(
-        summary, source.record, source.names, benchmark=benchmark, asked=None if asked is None else len(asked)
-    )
+    results = as_results(summary, source.record, source.names, benchmark=benchmark, asked=asked)
     results |= {"files": hashes, "rows": rows}
     write_sealed_output(folder / named.results, results)
     return results
@@ -262,7 +268,7 @@ def claim_scores(folder: Path, judge: str = "") -> None:
     """Refuse a folder in which foreign files have the names that scoring writes."""
     named = ScoreFiles.of(judge)
     names = [named.items, named.results, named.report, *([] if (folder / RECORD).exists() else [RESPONSES])]
-    claim([folder / name for name in names], beside=folder / named.results)
+    claim([folder / name for name in names])
 
 
 def as_results(
@@ -273,10 +279,7 @@ def as_results(
     benchmark: Benchmark | type[Benchmark],
     asked: int | None = None,
 ) -> dict[str, Any]:
-    """Return the summary under the keys of lm-evaluation-harness, and in full under ``summary``.
-
-    ``asked`` is the number of records that could have been answered, if known.
-    """
+    """Return the summary under the keys of lm-evaluation-harness, and in full under ``summary``."""
     name = summary.benchmark
     flat: dict[str, Any] = {"alias": name}
     for metric, found in summary.metrics.items():

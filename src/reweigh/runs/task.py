@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Benchmark, Item, Record, Summary, find_benchmark
+from reweigh.benchmarks.base import Benchmark, Record, find_benchmark
 from reweigh.benchmarks.open import data_folder, image_folder, open_benchmark
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
-from reweigh.runs.record import make_record, open_run, require_run
-from reweigh.runs.results import ScoredRun
+from reweigh.runs.record import RECORD, make_record, open_run, require_run, require_same
+from reweigh.runs.results import Scored
 from reweigh.runs.run import Ask, RunFolder, generate
 from reweigh.shards import Shard
 from reweigh.text import escape_bytes
@@ -59,27 +59,13 @@ class Task:
         given = self.bench.summarise([]).metrics
         if missing := [name for name in figures if name not in given]:
             raise InputError(
-                f"{self.name} gives no {missing[0]}, which {why} is about", hint="-b world, chair or objects"
+                f"{self.name} has no {missing[0]}, which {why} needs", hint="-b world, chair or objects"
             )
 
     def require_records(self) -> None:
         """Refuse a benchmark without records."""
         if not self.records:
             raise InputError(f"{self.name} has no records to answer", hint="check --limit and --option")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The items of a run, their figures and, if they come from a folder, the run with its texts."""
-
-    items: list[Item]
-    summary: Summary
-    run: ScoredRun | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the run, in the order of its records."""
-        return [] if self.run is None else list(self.run.texts.values())
 
 
 @dataclass(frozen=True)
@@ -126,7 +112,9 @@ class Runs:
         open_run(folder, {**self._hashed, "decoding": settings}, self.task.records)
 
     def folder(self, path: Path) -> RunFolder:
-        """Return the answers of an opened run."""
+        """Return the answers in a folder; those of another benchmark, selection or seed are refused."""
+        if (path / RECORD).exists():
+            require_same(path, {"benchmark": self.task.metadata, "seed": self.seed})
         return RunFolder(path, self.task.records)
 
     def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any]) -> int:
@@ -143,13 +131,7 @@ class Runs:
 
     def score(self, run: RunFolder) -> Scored:
         """Score a finished run and write items and results into its folder."""
-        source = scoring.run_source(run.folder, run.rows)
-        items, summary = scoring.score(self.task.bench, source)
-        results = scoring.write_scores(run.folder, items, summary, source, benchmark=self.task.bench)
-        texts = {row.id: row.text for row in source.responses}
-        return Scored(
-            items, summary, ScoredRun(run.folder, items, texts, results, source.record, source.manifest)
-        )
+        return scoring.score_into(run.folder, self.task.bench, scoring.run_source(run.folder, run.rows))
 
 
 def open_task(

@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from reweigh.decoding import ReweighSession
-from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.manager import HookManager, image_pass, watching
 from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ReweighError, require_known
-from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.method.evidence import Evidence
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.decoder import Decoder, Pass
+from reweigh.runtime.decoder import Pass
 from reweigh.speed.report import Measurement, peak_mib
 from reweigh.speed.timing import OwnClock, Reading, Rounds, Timing
 
@@ -47,14 +46,14 @@ class Subject:
     @cached_property
     def evidence(self) -> list[Evidence | None]:
         """The evidence of the prompt, measured once, for generations with cached evidence."""
-        deployed = self.reweigh.decoder.deployed
+        table, lens = self.reweigh.table, self.reweigh.decoder.reader.lens
         return measure(
             self.model,
             self.inputs,
-            layers=[deployed.table.layer],
-            tokens=deployed.table.tokens.tolist(),
-            dtype=deployed.lens.mode,
-            chunk=deployed.lens.chunk,
+            layers=[table.layer],
+            tokens=table.tokens.tolist(),
+            dtype=lens.mode,
+            chunk=lens.chunk,
         )
 
     @cached_property
@@ -182,7 +181,7 @@ def in_a_sentence(measured: Sequence[Measurement]) -> str:
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
     """Run one generation and time its hooks, including the decoder's work."""
     method, clock = subject.reweigh.decoder, OwnClock()
-    hooks = HookManager(method.anatomy)
+    hooks = HookManager.of(method.anatomy)
     request = method.request(evidence=subject.evidence if cached else None)
     with clock.following([(hooks._forward, hook) for hook in ("before", "capture", "after")]):
         generate(subject, hooks.serving(request), tokens)
@@ -212,31 +211,18 @@ def _rival(subject: Subject, name: str) -> Run:
     return run
 
 
-class _StateKeeper(Decoder):
-    """Keeps the states of the visual positions and edits nothing."""
-
-    def __init__(self, anatomy: Anatomy, layer: int) -> None:
-        super().__init__(anatomy)
-        self.layer = layer
-        self.layers = frozenset({layer})
-        self.states: Tensor | None = None
-
-    def edit(self, forward: Pass) -> None:
-        for row, _, columns in forward.new():
-            self.states = forward.states[self.layer][row, columns].clone()
-
-
 @torch.no_grad()
 def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Measurement]:
     """Compare evidence with its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
-    keeper = _StateKeeper(method.anatomy, method.table.layer)
-    with HookManager.of(method.anatomy).serving(keeper.request()):
+    layer = method.table.layer
+    passes: list[Pass] = []
+    with watching(method.anatomy, [layer], passes.append):
         subject.model(**subject.inputs, use_cache=False)
-    states = keeper.states
-    if states is None:
-        return
-    reader = method.deployed.reader
+    forward = image_pass(passes)
+    [(row, _, columns)] = forward.new()
+    states = forward.states[layer][row, columns].clone()
+    reader = method.reader
 
     def product() -> None:
         for chunk in torch.split(states, reader.lens.chunk):

@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import Files
 from reweigh.files.seals import require_own_rows
-from reweigh.memory import peak_bytes, reset_peak, resident_bytes
+from reweigh.peak_memory import peak_bytes, reset_peak, resident_bytes
 from reweigh.provenance import package_versions, versions
 from reweigh.results.frame import Frame, Row
 from reweigh.results.page import Page
+from reweigh.results.report import Report, claim_report
 from reweigh.results.table import Cell, Column, Table
 from reweigh.speed.timing import KEPT, OWNER
 from reweigh.text import in_words
 
-FILES = Files(("speed.md", "speed.html"), "speed.json")
+FILES = ("speed.md", "speed.html", "speed.json")
 
 
 def claim_files(out: Path) -> None:
     """Refuse a folder with other files under the names that a measurement writes."""
-    FILES.claim(out)
+    claim_report(out, FILES)
     require_own_rows(out / KEPT, owner=OWNER)
 
 
@@ -75,6 +75,13 @@ class Measurement:
             "memory_mib": self.memory,
         }
 
+    def rows(self) -> list[Row]:
+        """Return cost, ratio and peak as rows of a frame."""
+        found = {self.unit: self.cost, f"x {self.against}": self.ratio}
+        found["peak MiB"] = None if self.memory is None else Estimate(self.memory)
+        keys = {"part": self.part, "case": self.case, "variant": self.variant}
+        return [Row({**keys, "figure": name}, value) for name, value in found.items() if value is not None]
+
     @property
     def within_goal(self) -> bool | None:
         """Whether the median ratio meets the goal; ``None`` where there is no goal."""
@@ -86,49 +93,24 @@ class Measurement:
         return f"{self.part}: {self.case}"
 
 
-@dataclass(frozen=True)
-class SpeedReport:
-    """Measurements in their order, and the machine that they were made on."""
+def build_report(machine: Mapping[str, Any], rounds: int, measured: Sequence[Measurement]) -> Report:
+    """Return measurements, in order, with the machine that they were made on."""
+    about = {"machine": dict(machine), "rounds": rounds}
+    numbers = {**about, "figures": [one.to_json() for one in measured]}
+    frame = Frame([row for one in measured for row in one.rows()], about)
+    return Report(FILES, build_page(machine, measured), numbers, frame)
 
-    machine: Mapping[str, Any]
-    rounds: int
-    measured: Sequence[Measurement]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything that was measured."""
-        figures = [one.to_json() for one in self.measured]
-        return {"machine": dict(self.machine), "rounds": self.rounds, "figures": figures}
-
-    def page(self) -> Page:
-        """Return a table and a drawing of each case, and the machine."""
-        page = Page(
-            "What it costs here", lead=str(self.machine["processor"]), footer="Written by reweigh speed."
-        )
-        for title, some in groupby(self.measured, key=lambda one: one.title):
-            rows = list(some)
-            page.section(title).table(case_table(rows))
-            ratios = {one.variant: one.ratio for one in rows if one.ratio is not None}
-            page.intervals(ratios, f"Cost as a multiple of: {rows[-1].against}.", digits=3)
-        about: list[list[Cell]] = [
-            [name.replace("_", " "), in_words(value)] for name, value in self.machine.items()
-        ]
-        return page.section("Machine").table(Table([Column("what"), Column("value")], about))
-
-    def frame(self) -> Frame:
-        """Return every cost, ratio and peak."""
-        rows = []
-        for one in self.measured:
-            found = {one.unit: one.cost, f"x {one.against}": one.ratio}
-            found["peak MiB"] = None if one.memory is None else Estimate(one.memory)
-            keys = {"part": one.part, "case": one.case, "variant": one.variant}
-            rows += [
-                Row({**keys, "figure": name}, value) for name, value in found.items() if value is not None
-            ]
-        return Frame(rows, {"machine": dict(self.machine), "rounds": self.rounds})
-
-    def write(self, out: Path) -> list[Path]:
-        """Write the page, the numbers and the frame."""
-        return FILES.write(out, self.page(), self.to_json(), self.frame())
+def build_page(machine: Mapping[str, Any], measured: Sequence[Measurement]) -> Page:
+    """Return a table and a drawing of each case, and the machine."""
+    page = Page("What it costs here", lead=str(machine["processor"]), footer="Written by reweigh speed.")
+    for title, some in groupby(measured, key=lambda one: one.title):
+        rows = list(some)
+        page.section(title).table(case_table(rows))
+        ratios = {one.variant: one.ratio for one in rows if one.ratio is not None}
+        page.intervals(ratios, f"Cost as a multiple of: {rows[-1].against}.", digits=3)
+    about: list[list[Cell]] = [[name.replace("_", " "), in_words(value)] for name, value in machine.items()]
+    return page.section("Machine").table(Table([Column("what"), Column("value")], about))
 
 
 def case_table(measured: Sequence[Measurement]) -> Table:

@@ -15,7 +15,6 @@ from reweigh.experiments.ablate.arms import WORDS, Variant, make_variants
 from reweigh.experiments.ablate.run import RecordEvidence
 from reweigh.images import read_image
 from reweigh.runs.task import Runs, Task
-from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.table import ReferenceTable
 
 
@@ -32,8 +31,8 @@ class Setting:
     def pictures(self, records: list[Record]) -> list[Any]:
         return [read_image(self.runs.task.images / record.image) for record in records]
 
-    def evidence(self, cache: EvidenceCache | None = None) -> RecordEvidence:
-        return RecordEvidence(self.model, self.processor, self.table, self.runs, cache or EvidenceCache())
+    def evidence(self) -> RecordEvidence:
+        return RecordEvidence(self.model, self.processor, self.table, self.runs)
 
 
 @pytest.fixture(scope="session")

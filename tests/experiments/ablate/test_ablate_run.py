@@ -30,7 +30,6 @@ from reweigh.files.artifacts import read_jsonl
 from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded
 from reweigh.runs.run import open_batch
-from reweigh.runtime.memory import EvidenceCache
 from reweigh.runtime.reader import Reader
 
 BETA = 4.0
@@ -98,7 +97,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
     dmrr = twin.evidence(setting.model, inputs, setting.table.layer)[donor % 2]
     expected = twin_strengths(name, setting.table, dmrr)
     keeper = Keeper()
-    given = evidence_for(arm, measured, number)
+    given = evidence_for(arm, session, measured.of, number)
     with session.request(evidence=[given], observer=keeper):
         session.describe(setting.pictures([records[number]]), records[number].prompt, max_new_tokens=4)
     assert keeper.steps
@@ -126,12 +125,10 @@ def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
 
 
 def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
-    cache = EvidenceCache(folder=tmp_path / "evidence")
-    read = []
+    measured, read = setting.evidence(), []
     original = Reader.read
     monkeypatch.setattr(Reader, "read", lambda self, states: read.append(1) or original(self, states))
     for again in range(2):
-        measured = setting.evidence(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
             arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
             session = attach_variant(setting.model, setting.processor, arm, BETA)
@@ -159,7 +156,7 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
 
 def answer(runs, session, arm, evidence, folder):
     """Answer all records as an arm into a folder."""
-    ask = variant_ask(session, arm, evidence, template=None)
+    ask = variant_ask(session, arm, evidence.of, template=None)
     made = experiment.Arm(folder.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
     experiment.Experiment(runs, [made], folder.parent).answer(made)
 
@@ -228,7 +225,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
         "reweigh.experiments.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
     )
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
-    variant_ask(session, arm, setting.evidence(), template=None)(batch)
+    variant_ask(session, arm, setting.evidence().of, template=None)(batch)
     assert ends == [302]
 
 
@@ -244,7 +241,7 @@ def test_a_readout_arm_edits_by_its_own_evidence_table_and_budget(setting, facto
     references = evidence[tokens] + random.normal(0, 0.5, len(tokens))
     columns = {"tokens": tokens, "references": references, "counts": np.full(len(tokens), 9), "scale": 0.6}
     table = replace(setting.table, **columns, made_with={**setting.table.made_with, "readout": "zscore"})
-    arm = Variant("zscore", "zscore", table, range(5), factor=factor)
+    arm = Variant("zscore", table, factor=factor)
     session = attach_variant(setting.model, setting.processor, arm, BETA)
     given = setting.evidence().of(0, arm.table.readout)
     np.testing.assert_allclose(given.at(table.layer).numpy(), evidence, rtol=1e-3, atol=1e-4)

@@ -12,11 +12,11 @@ from rich.console import Console
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
-from reweigh.experiments.ablate.report import EDITS, FIGURES, AblationReport, edit_rows
+from reweigh.experiments.ablate.report import EDITS, FIGURES, Ablation, edit_rows
 from reweigh.experiments.ablate.run import Plan
 from reweigh.experiments.experiment import frame_of
 from reweigh.results.frame import Frame
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
 REFERENCE = {"dog", "cat"}
 
@@ -58,7 +58,7 @@ def ablation(**arms):
     ]
     table = SimpleNamespace(layer=2, fingerprint="0" * 64)
     plan = Plan(table=table, beta=1.0, variants=variants, left_out={"count-5": "none kept"})
-    return AblationReport(Frame(rows), plan, {"model": "made", "records": 2, "benchmark": {"name": "world"}})
+    return Ablation(Frame(rows), plan, {"model": "made", "records": 2, "benchmark": {"name": "world"}})
 
 
 def test_repetition_is_of_one_object_in_one_description():

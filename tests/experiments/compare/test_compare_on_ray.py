@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import picture
-from reweigh.experiments.compare.cost import BatchCost
 from reweigh.experiments.compare.methods import Method
-from reweigh.experiments.compare.on_ray import Comparer, Waiting, worker_turns
-from reweigh.experiments.compare.study import served_arms
+from reweigh.experiments.compare.on_ray import worker_turns
+from reweigh.experiments.compare.run import served_arms
 from reweigh.experiments.experiment import Experiment
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Answered
@@ -32,15 +29,14 @@ def turns(batch, names):
     """Every answer names what it depends on."""
     for name in names:
         texts = [f"{name} {record.id} {batch.seed} and so on" for record in batch.records]
-        yield name, Answered([Answer(text, (1,)) for text in texts], asdict(BatchCost(1.0, 1, None)))
+        yield (
+            name,
+            Answered([Answer(text, (1,)) for text in texts], {"seconds": 1.0, "tokens": 1, "peak": None}),
+        )
 
 
 def experiment(runs, out, answerer):
     return Experiment(runs, served_arms(METHODS, runs), out / runs.task.name, rotate=True, turns=answerer)
-
-
-def workers_of(workers, seed):
-    return Shuffled(Comparer({}, METHODS, turns).work, workers, seed)
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +62,13 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
         alone.answer(*alone.arms)
         for arm in alone.arms:
             expected[runs.task.name, arm.name] = (alone.out / arm.name / RESPONSES).read_bytes()
-    turns_of = worker_turns(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
-    begun = folder / "ray" / "toy" / "dola" / RESPONSES
+    begun = folder / "ray" / "toy" / "dola"
+    benchmarks[0].open(begun, METHODS[1].decoding)
     if kept:
-        begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
-        turns_of = worker_turns(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
+        (begun / RESPONSES).write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
+    crew = Shuffled(lambda task: dict(turns(*task)), workers, seed)
     for runs in benchmarks:
-        made = experiment(runs, folder / "ray", turns_of(runs))
+        made = experiment(runs, folder / "ray", worker_turns(crew, runs, METHODS, folder / "ray"))
         made.answer(*made.arms)
         for arm in made.arms:
             assert (made.out / arm.name / RESPONSES).read_bytes() == expected[runs.task.name, arm.name]

@@ -17,7 +17,7 @@ from reweigh.experiments.compare import fluency
 from reweigh.experiments.compare.fluency import LOOKED_AT, LOWEST, broken_share, least_likely, unfinished
 from reweigh.experiments.compare.methods import Method
 from reweigh.experiments.compare.report import Comparison, build_page, choose
-from reweigh.experiments.compare.study import contrast_of
+from reweigh.experiments.compare.run import contrast_of
 from reweigh.results.contrast import Contrast, shade
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.table import Column
@@ -70,7 +70,7 @@ def rows(found, against):
 
 FRAME = Frame([*rows(VALUES, None), *rows(CHANGES, "base")])
 CONTRAST = contrast_of(FRAME, METHODS, COLUMNS)
-SCORED = {"w": {name: SimpleNamespace(run=None) for name in ("base", "re weigh")}}
+SCORED = {"w": {name: SimpleNamespace(texts={}) for name in ("base", "re weigh")}}
 TABLE = Comparison("llava", METHODS, CONTRAST, SCORED, ["A note."])
 
 

@@ -12,13 +12,12 @@ import pytest
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
-from reweigh.experiments.tune.report import TuningReport
-from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search, tuning_frame
-from reweigh.experiments.tune.study import quality
+from reweigh.experiments.tune.report import Search
+from reweigh.experiments.tune.search import BASE, GAIN, search
 from reweigh.files.artifacts import read_json
 from reweigh.files.seals import write_sealed
 from reweigh.results.frame import Frame
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
 IMAGES = 60
 INVENTS = {BASE: 0.8, (2, 1.0): 0.2, (2, 2.0): 0.8}
@@ -39,16 +38,14 @@ SCORED = {key: described(share) for key, share in INVENTS.items()}
 
 @pytest.fixture(scope="module")
 def report():
-    scored = dict(SCORED)
-    found = search(
-        lambda layer, beta: quality(scored.get((layer, beta), scored[2, 2.0])),
-        quality(scored[BASE]),
-        layers=[2],
-        betas=[1.0, 2.0],
-    )
-    scored |= {(2, 1.5): scored[2, 2.0]}
+    scored = {}
+
+    def score(points):
+        return scored.update({where: SCORED.get(where, SCORED[2, 2.0]) for where in points}) or scored
+
+    found = search(score, figures, "world", layers=[2], betas=[1.0, 2.0])
     on = {"benchmark": "world", "records": IMAGES, "bound": 0.5}
-    return TuningReport(Tuned(found, tuning_frame(scored, figures, "world")), "made", on)
+    return Search(found, "made", on)
 
 
 def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):
@@ -63,7 +60,7 @@ def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):
         better += [(after[name] - before[name]) / before[name] for name in ("recall", "f1")]
         gains.append(100 * sum(better) / 4)
     for name, drawn in (("chair_i", changes), (GAIN, gains)):
-        metric = report.tuned.at((2, 1.0), name, "base")
+        metric = report.tuned.change(report.tuned.chosen, name)
         assert [metric.low, metric.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=1.5)
         assert metric.low < metric.value < metric.high
 
@@ -92,9 +89,9 @@ def test_only_what_is_beyond_chance_is_shaded(report):
 def test_every_face_shows_intervals_and_differences(report, tmp_path):
     from rich.console import Console
 
-    files = {path.suffix: path.read_text() for path in report.write(tmp_path)}
-    change = report.tuned.at((2, 1.0), "chair_i", "base")
-    metric = report.tuned.at((2, 1.0), "chair_i")
+    files = {path.suffix: path.read_text() for path in report.report().write(tmp_path)}
+    change = report.tuned.change(report.tuned.chosen, "chair_i")
+    metric = report.tuned.chosen.metrics["chair_i"]
     paired, own = (
         f"[{one.low:{form}.2f}, {one.high:{form}.2f}]" for one, form in ((change, "+"), (metric, ""))
     )

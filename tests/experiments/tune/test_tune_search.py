@@ -8,59 +8,79 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reweigh.benchmarks.base import Summary
 from reweigh.errors import InputError
-from reweigh.experiments.tune.search import (
-    BETAS,
-    Point,
-    Quality,
-    choose,
-    edge,
-    gain,
-    judge,
-    midpoint,
-    parse_numbers,
-    search,
-)
-
-BASE = Quality(50.0, 10.0, 80.0, 80.0)
+from reweigh.estimate import Estimate
+from reweigh.experiments.tune import search as searching
+from reweigh.experiments.tune.run import parse_numbers
+from reweigh.experiments.tune.search import BETAS, FIGURES, Point, choose, gain, judge, midpoint
+from reweigh.runs.results import Scored
 
 
-def twin_gain(now: Quality, base: Quality) -> float:
-    return (
-        (base.chair_s - now.chair_s) / base.chair_s
-        + (base.chair_i - now.chair_i) / base.chair_i
-        + (now.recall - base.recall) / base.recall
-        + (now.f1 - base.f1) / base.f1
-    ) / 4
+def quality(*values: float | None) -> dict[str, Estimate]:
+    return dict(zip(FIGURES, map(Estimate, values), strict=True))
+
+
+BASE = quality(50.0, 10.0, 80.0, 80.0)
+
+
+def twin_gain(now, base) -> float:
+    (s, i, recall, f1), (base_s, base_i, base_recall, base_f1) = (
+        [one[name].value for name in FIGURES] for one in (now, base)
+    )
+    lower = (base_s - s) / base_s + (base_i - i) / base_i
+    return (lower + (recall - base_recall) / base_recall + (f1 - base_f1) / base_f1) / 4
 
 
 def point(layer: int, beta: float, gained: float | None, eligible: bool = True) -> Point:
-    return Point(layer, beta, BASE, gained, eligible)
+    return Point({"layer": layer, "beta": beta}, BASE, gained, eligible)
+
+
+def judged(layer: int, beta: float, *rest) -> Point:
+    return judge({"layer": layer, "beta": beta}, *rest)
+
+
+def search(ask, base, **grid):
+    """Search over figures that ``ask`` makes up; there are no items to draw from."""
+    scored = {}
+
+    def score(points):
+        for where in points:
+            metrics = base if where == searching.BASE else ask(*where)
+            scored[where] = Scored([], Summary.of([], benchmark="world", metrics=metrics))
+        return scored
+
+    return searching.search(score, lambda counts: {}, "world", **grid)
+
+
+def chosen_of(points):
+    """The choice of a search, which prefers the smaller beta."""
+    return choose(sorted(points, key=lambda one: one.where[::-1]))
 
 
 def test_gain_is_the_mean_of_four_relative_improvements():
-    assert gain(Quality(25.0, 10.0, 80.0, 80.0), BASE) == pytest.approx(0.5 / 4)
-    assert gain(Quality(50.0, 12.0, 80.0, 80.0), BASE) == pytest.approx(-0.2 / 4)
-    assert gain(Quality(50.0, 10.0, 88.0, 84.0), BASE) == pytest.approx((0.1 + 0.05) / 4)
+    assert gain(quality(25.0, 10.0, 80.0, 80.0), BASE) == pytest.approx(0.5 / 4)
+    assert gain(quality(50.0, 12.0, 80.0, 80.0), BASE) == pytest.approx(-0.2 / 4)
+    assert gain(quality(50.0, 10.0, 88.0, 84.0), BASE) == pytest.approx((0.1 + 0.05) / 4)
     assert gain(BASE, BASE) == 0
 
 
 def test_a_figure_whose_base_is_zero_counts_in_points():
-    clean = Quality(0.0, 0.0, 80.0, 80.0)
+    clean = quality(0.0, 0.0, 80.0, 80.0)
     assert gain(clean, clean) == 0
-    assert gain(Quality(2.0, 0.0, 80.0, 80.0), clean) == -0.5
+    assert gain(quality(2.0, 0.0, 80.0, 80.0), clean) == -0.5
 
 
 def test_a_point_is_eligible_down_to_the_bound():
-    at = judge(1, 0.5, Quality(40.0, 8.0, 79.0, 79.5), BASE, 0.5)
-    below = judge(1, 0.5, Quality(1.0, 1.0, 79.0, 79.49), BASE, 0.5)
+    at = judged(1, 0.5, quality(40.0, 8.0, 79.0, 79.5), BASE, 0.5)
+    below = judged(1, 0.5, quality(1.0, 1.0, 79.0, 79.49), BASE, 0.5)
     assert at.eligible
     assert not below.eligible
     assert below.gain > at.gain
 
 
 def test_a_point_without_a_figure_is_never_eligible():
-    silent = judge(1, 9.0, Quality(0.0, None, 0.0, None), BASE, 100.0)
+    silent = judged(1, 9.0, quality(0.0, None, 0.0, None), BASE, 100.0)
     assert (silent.gain, silent.eligible) == (None, False)
     assert choose([silent]) is None
     assert midpoint([silent, point(1, 9.5, 0.1)]) is None
@@ -68,8 +88,8 @@ def test_a_point_without_a_figure_is_never_eligible():
 
 def test_choice_takes_the_highest_gain_and_of_equal_ones_the_smaller_beta():
     grid = [point(3, 0.9, 0.2), point(2, 0.7, 0.2), point(1, 0.7, 0.2), point(2, 1.1, 0.9, eligible=False)]
-    assert choose(grid) == point(1, 0.7, 0.2)
-    assert choose([*grid, point(3, 1.3, 0.21)]) == point(3, 1.3, 0.21)
+    assert chosen_of(grid) == point(1, 0.7, 0.2)
+    assert chosen_of([*grid, point(3, 1.3, 0.21)]) == point(3, 1.3, 0.21)
     assert choose([point(1, 0.5, 0.3, eligible=False)]) is None
     assert choose([point(1, 0.5, -0.01), point(1, 0.7, 0.0)]) is None, "the base is better"
 
@@ -96,24 +116,24 @@ def test_three_layers_and_five_betas_are_eighteen_runs():
     def ask(layer, beta):
         asked.append((layer, beta))
         near = -abs(beta - 0.95) - 0.1 * abs(layer - 2)
-        return Quality(45.0 + near, 9.0 + near, 80.0, 80.0)
+        return quality(45.0 + near, 9.0 + near, 80.0, 80.0)
 
     found = search(lambda layer, beta: ask(layer, beta), BASE, layers=[1, 2, 3])
     assert len(asked) == len(set(asked)) == 18
     assert sorted(asked[:15]) == [(layer, beta) for layer in (1, 2, 3) for beta in BETAS]
     assert len({beta for _, beta in asked[15:]}) == 1
-    assert [(one.layer, one.beta) for one in found.points] == sorted(asked)
+    assert [one.where for one in found.points] == sorted(asked)
 
 
 def test_without_an_eligible_pair_there_is_no_midpoint_and_the_base_stays():
-    found = search(lambda *_: Quality(1.0, 1.0, 10.0, 20.0), BASE, layers=[1, 2], betas=[0.5, 0.7])
+    found = search(lambda *_: quality(1.0, 1.0, 10.0, 20.0), BASE, layers=[1, 2], betas=[0.5, 0.7])
     assert len(found.points) == 4
     assert found.chosen is None
 
 
 def test_a_base_without_figures_is_refused():
     with pytest.raises(InputError, match="chair_i"):
-        search(lambda *_: BASE, Quality(0.0, None, 0.0, None), layers=[1])
+        search(lambda *_: BASE, quality(0.0, None, 0.0, None), layers=[1])
 
 
 def test_numbers_of_a_list():
@@ -125,7 +145,7 @@ def test_numbers_of_a_list():
 
 
 percent = st.floats(1.0, 99.0).map(lambda x: round(x, 2))
-qualities = st.builds(Quality, percent, percent, percent, percent)
+qualities = st.builds(quality, percent, percent, percent, percent)
 grids = st.dictionaries(
     st.tuples(st.integers(1, 3), st.sampled_from([0.5, 0.7, 0.9, 1.1, 1.3])), qualities, min_size=1
 )
@@ -133,15 +153,15 @@ grids = st.dictionaries(
 
 @given(grids, qualities, st.floats(0.0, 20.0), st.integers())
 def test_choice_and_midpoint_against_a_twin_in_any_order(grid, base, bound, seed):
-    points = [judge(layer, beta, quality, base, bound) for (layer, beta), quality in grid.items()]
-    allowed = {key: q for key, q in grid.items() if q.f1 >= base.f1 - bound}
+    points = [judged(*where, metrics, base, bound) for where, metrics in grid.items()]
+    allowed = {key: q for key, q in grid.items() if q["f1"].value >= base["f1"].value - bound}
     gains = {key: twin_gain(q, base) for key, q in allowed.items()}
-    chosen = choose(points)
+    chosen = chosen_of(points)
     if chosen is None:
         assert all(value <= 1e-9 for value in gains.values())
     else:
-        assert chosen.quality.f1 >= base.f1 - bound, "never below the bound"
-        assert gains[chosen.layer, chosen.beta] == pytest.approx(max(gains.values()))
+        assert chosen.metrics["f1"].value >= base["f1"].value - bound, "never below the bound"
+        assert gains[chosen.where] == pytest.approx(max(gains.values()))
     between = []
     for layer, low in gains:
         above = [beta for one, beta in grid if one == layer and beta > low]
@@ -155,16 +175,16 @@ def test_choice_and_midpoint_against_a_twin_in_any_order(grid, base, bound, seed
         best = max(value for value, _ in between)
         assert any(middle == pytest.approx(where) for value, where in between if value >= best - 1e-9)
     shuffled = random.Random(seed).sample(points, len(points))
-    assert choose(shuffled) == chosen
+    assert chosen_of(shuffled) == chosen
     assert midpoint(shuffled) == middle
 
 
 @pytest.mark.parametrize(("best", "end"), [(0.5, "smallest"), (0.9, None), (1.3, "largest")])
 def test_a_choice_on_the_edge_is_known(best, end):
-    def ask(layer: int, beta: float) -> Quality:
+    def ask(layer: int, beta: float):
         off = abs(beta - best)
-        return Quality(50.0 + off, 20.0 + off, 60.0, 70.0)
+        return quality(50.0 + off, 20.0 + off, 60.0, 70.0)
 
-    found = search(ask, Quality(60.0, 30.0, 60.0, 70.0), layers=[1], betas=[0.5, 0.7, 0.9, 1.1, 1.3])
-    assert found.chosen.beta == best
-    assert edge(found) == end
+    found = search(ask, quality(60.0, 30.0, 60.0, 70.0), layers=[1], betas=[0.5, 0.7, 0.9, 1.1, 1.3])
+    assert found.chosen.where[1] == best
+    assert found.edge() == end

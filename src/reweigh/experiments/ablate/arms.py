@@ -1,6 +1,8 @@
 """The arms of an ablation. Each changes one thing of the full method: the table, the evidence, or the strength.
 
-Knows the table and the number of records, but neither decoding nor prompts.
+An arm may replace DMRR by another readout; candidates, references, registration and the edit stay. ``prob`` keeps the
+pooled median as its scale; the others take the positive scale at which their mean deployed edit equals DMRR's. The arm
+``mean-probability-budget`` keeps the scale of ``prob`` and refits beta instead. Knows neither decoding nor prompts.
 """
 
 from __future__ import annotations
@@ -13,22 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.decoding.reweigh import CLIP, Clip
-from reweigh.errors import InputError, require_known
-from reweigh.experiments.readouts import ARMS as READOUT_ARMS
-from reweigh.experiments.readouts import BUDGET, RANK, ReadoutArm, describe_sets, on_common_tokens
-from reweigh.method.readouts import READOUTS
-from reweigh.method.references import rule_named
+from reweigh.errors import CalibrationError, InputError, require_known
+from reweigh.method.matching import mean_edit
+from reweigh.method.readouts import DMRR, READOUTS
+from reweigh.method.references import References, Rule, rule_named
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
-FULL, SHUFFLED, MATCHED, RELATIVE = "full", "shuffled", "matched", "relative"
-BUDGETS = {
-    "probability": ", its scale matched to the mean edit",
-    "mean-probability": ", its scale its own median",
-    BUDGET: ", its scale its own median, beta refit to the mean edit",
-    "zscore": ", its scale matched to the mean edit",
-    "standardized-probability": ", its scale matched to the mean edit",
+FULL, SHUFFLED, MATCHED, RELATIVE, RANK = "full", "shuffled", "matched", "relative", "rank"
+BUDGET = "mean-probability-budget"
+SPENT = ", its scale matched to the mean edit"
+READOUT_ARMS = {
+    "probability": ("logprob", SPENT),
+    "mean-probability": ("prob", ", its scale its own median"),
+    BUDGET: ("prob", ", its scale its own median, beta refit to the mean edit"),
+    "zscore": ("zscore", SPENT),
+    "standardized-probability": ("zprob", SPENT),
 }
+"""Arms of other readouts: the readout, and how its scale or budget is found."""
+ALIKE = 0.03
+"""Two registered sets that differ by less than this share are called nearly the same."""
 WORDS = {
     FULL: "the method as it is",
     "global": "b0 for every reference",
@@ -43,8 +49,8 @@ WORDS = {
     "count-5": "registered from 5 observations on",
     "count-10": "registered from 10 observations on",
     **{
-        name: f"evidence read as {READOUTS[readout].title}{BUDGETS[name]}"
-        for name, readout in READOUT_ARMS.items()
+        name: f"evidence read as {READOUTS[readout].title}{scale}"
+        for name, (readout, scale) in READOUT_ARMS.items()
     },
     **{
         f"{prefix}{name}-{MATCHED}": f"{who}, on the tokens that {name} and the full method both register"
@@ -53,8 +59,6 @@ WORDS = {
     },
 }
 """Every arm, in the order of the table, and what it changes."""
-
-
 BIDIRECTIONAL: Clip = (None, 1.0)
 """Without the lower clip: min((b - DMRR) / b0, 1)."""
 UNBOUNDED: Clip = (0.0, None)
@@ -67,9 +71,10 @@ class Variant:
 
     Attributes:
         name: What its folder is called.
-        kind: Which arm it is; permutations share one.
-        table: References it edits with.
-        donors: For each record, the record whose evidence it is given; ``None`` for no evidence at all.
+        table: References it edits with; the evidence is that of its readout.
+        kind: Which arm it is, if not its name; permutations share one.
+        donors: For each record, the record whose evidence it is given; its own by default.
+        blind: Whether it is given no evidence at all: zero for every token.
         clip: Bounds of its strengths.
         factor: Its beta in units of the method's.
         seed: Seed of what was drawn for it.
@@ -77,21 +82,27 @@ class Variant:
     """
 
     name: str
-    kind: str
     table: ReferenceTable
-    donors: Sequence[int] | None
+    kind: str = ""
+    donors: Sequence[int] | None = None
+    blind: bool = False
     clip: Clip = CLIP
-    seed: int | None = None
     factor: float = 1.0
+    seed: int | None = None
     unit: ReferenceTable | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", self.kind or self.name)
 
     def record(self) -> dict[str, Any]:
         """Return what a record says of the arm, besides the table's hash."""
         return {"arm": self.kind} | ({} if self.seed is None else {"arm_seed": self.seed})
 
 
-FindReadout = Callable[[str], ReadoutArm]
+FindReadout = Callable[[str], Variant]
 """Registers a readout arm by its name from the calibration images of the table in use."""
+Observe = Callable[..., Observations]
+"""Calibration observations of a readout by its name."""
 
 
 def derangement(count: int, seed: int) -> NDArray[np.int64]:
@@ -163,23 +174,21 @@ def make_variants(
     readouts: FindReadout | None = None,
 ) -> tuple[list[Variant], dict[str, str]]:
     """Make the arms of some kinds, and say why others are left out; arms of readouts need ``readouts``."""
-    own = range(records)
+    make: dict[str, Callable[[], Variant]] = {
+        FULL: lambda: Variant(FULL, table),
+        "global": lambda: Variant("global", global_reference(table)),
+        "mismatched": lambda: Variant(
+            "mismatched", table, donors=derangement(records, seed).tolist(), seed=seed
+        ),
+        "cyclic": lambda: Variant("cyclic", table, donors=[*range(1, records), 0]),
+        "blind": lambda: Variant("blind", table, blind=True),
+        "no-abstention": lambda: Variant("no-abstention", without_abstention(table, vocab_size)),
+        "bidirectional": lambda: Variant("bidirectional", table, clip=BIDIRECTIONAL),
+        "unbounded": lambda: Variant("unbounded", table, clip=UNBOUNDED),
+        RELATIVE: lambda: Variant(RELATIVE, in_own_units(table), unit=table),
+    }
     arms: list[Variant] = []
     left_out: dict[str, str] = {}
-
-    def add(kind: str, made: ReferenceTable = table, donors: Sequence[int] | None = own, **more: Any) -> None:
-        arms.append(Variant(more.pop("name", kind), kind, made, donors, **more))
-
-    make: dict[str, Callable[[str], None]] = {
-        "global": lambda kind: add(kind, global_reference(table)),
-        "mismatched": lambda kind: add(kind, donors=derangement(records, seed).tolist(), seed=seed),
-        "cyclic": lambda kind: add(kind, donors=[*range(1, records), 0]),
-        "blind": lambda kind: add(kind, donors=None),
-        "no-abstention": lambda kind: add(kind, without_abstention(table, vocab_size)),
-        "bidirectional": lambda kind: add(kind, clip=BIDIRECTIONAL),
-        "unbounded": lambda kind: add(kind, clip=UNBOUNDED),
-        RELATIVE: lambda kind: add(kind, in_own_units(table), unit=table),
-    }
     for kind in kinds:
         if kind in ("mismatched", "cyclic") and records < 2:
             left_out[kind] = "with a single record there is no other evidence to use"
@@ -187,17 +196,20 @@ def make_variants(
             if observations is None:
                 left_out[kind] = "no observations are kept beside the table"
             else:
-                add(kind, by_count(table, observations, int(kind.removeprefix("count-"))))
+                count = int(kind.removeprefix("count-"))
+                arms.append(Variant(kind, by_count(table, observations, count)))
         elif (arm := readout_of(kind)) is not None:
             if readouts is None:
                 left_out[kind] = "the calibration images of the table are not given"
             else:
-                arms.append(readout_variant(kind, table, readouts(arm), own))
+                arms.append(readout_variant(kind, table, readouts(arm)))
         elif kind == SHUFFLED:
-            for drawn in range(shuffles):
-                add(kind, shuffled(table, drawn), name=f"{kind}-{drawn}", seed=drawn)
+            arms += [
+                Variant(f"{kind}-{drawn}", shuffled(table, drawn), kind, seed=drawn)
+                for drawn in range(shuffles)
+            ]
         else:
-            make.get(kind, add)(kind)
+            arms.append(make[kind]())
     return arms, left_out
 
 
@@ -218,14 +230,76 @@ def readout_of(kind: str) -> str | None:
     return name if name in READOUT_ARMS else None
 
 
-def readout_variant(kind: str, table: ReferenceTable, found: ReadoutArm, own: Sequence[int]) -> Variant:
+def readout_variant(kind: str, table: ReferenceTable, found: Variant) -> Variant:
     """Make a readout arm, or one side of its comparison on the tokens that both register."""
     if kind == found.name:
-        return Variant(kind, kind, found.table, own, factor=found.factor)
+        return found
     ranked, other = on_common_tokens(table, found.table)
     if kind.startswith(f"{RANK}-"):
-        return Variant(kind, kind, ranked, own)
-    return Variant(kind, kind, other, own, factor=found.factor)
+        return Variant(kind, ranked)
+    return Variant(kind, other, factor=found.factor)
+
+
+def readout_arm(
+    name: str, table: ReferenceTable, observe: Observe, *, rule: Rule, evidence: str | None = None
+) -> Variant:
+    """Register an arm from the calibration images of the table in use.
+
+    Args:
+        name: ``rank``, or one of ``READOUT_ARMS``.
+        table: The DMRR table in use.
+        observe: Gives the observations of a readout, or of another vector in its place.
+        rule: Which tokens to register.
+        evidence: A kept vector that stands in for the readout's own, such as ``prob`` of equalized logits.
+    """
+    if name == RANK:
+        return Variant(name, table)
+    require_known("readout arm", [name], READOUT_ARMS)
+    readout, _ = READOUT_ARMS[name]
+    observations = observe(readout, evidence=evidence)
+    found = observations.register(table.layer, rule=rule)
+    factor = 1.0
+    if name == BUDGET:
+        ranked = observe(DMRR)
+        target = mean_edit(ranked.token, ranked.values[0], ranked.count, references_of(table))
+        own = mean_edit(observations.token, observations.values[0], observations.count, found)
+        if not own > 0:
+            raise CalibrationError(f"the mean edit of {name} is {own}, so no beta gives it that of DMRR")
+        factor = target / own
+    about = {**table.made_with, "readout": readout}
+    return Variant(name, ReferenceTable.build(table.layer, found, about), factor=factor)
+
+
+def references_of(table: ReferenceTable) -> References:
+    """Return the references of a table."""
+    return References(table.scale, table.tokens, table.references, table.counts)
+
+
+def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[ReferenceTable, ReferenceTable]:
+    """Restrict both tables to the tokens that are registered in both."""
+    common, mine, theirs = np.intersect1d(first.tokens, second.tokens, return_indices=True)
+
+    def kept(table: ReferenceTable, rows: np.ndarray, other: ReferenceTable) -> ReferenceTable:
+        made_with = {**table.made_with, "common_with": other.fingerprint}
+        columns = {"references": table.references[rows], "counts": table.counts[rows]}
+        return replace(table, tokens=common, made_with=made_with, **columns)
+
+    return kept(first, mine, second), kept(second, theirs, first)
+
+
+def describe_sets(first: ReferenceTable, second: ReferenceTable, names: tuple[str, str]) -> str:
+    """Say how many tokens each of two arms registers, how many both, and whether the sets are nearly the same."""
+    common = len(np.intersect1d(first.tokens, second.tokens))
+    apart = set_difference(first, second)
+    counts = f"{names[0]} registers {len(first):,} tokens, {names[1]} {len(second):,}, both {common:,}"
+    alike = ", less than 3%: native and matched are nearly the same comparison" if apart < ALIKE else ""
+    return f"{counts}; the sets differ by {100 * apart:.1f}%{alike}."
+
+
+def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:
+    """Return the share of the tokens registered in either table that the other lacks."""
+    either = np.union1d(first.tokens, second.tokens)
+    return 1.0 - len(np.intersect1d(first.tokens, second.tokens)) / len(either) if len(either) else 0.0
 
 
 def _changed(table: ReferenceTable, arm: str, **columns: Any) -> ReferenceTable:

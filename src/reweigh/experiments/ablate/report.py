@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,10 @@ from reweigh.benchmarks.base import Item, find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.arms import FULL, SHUFFLED, WORDS
-from reweigh.experiments.experiment import Files
 from reweigh.results.contrast import Contrast
 from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.page import Page
+from reweigh.results.report import Report
 from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.diff import repetition
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from reweigh.experiments.ablate.run import Plan
 
 BASE = "base"
-FILES = Files(("ablation.md", "ablation.tex", "report.html"), "ablation.json")
+FILES = ("ablation.md", "ablation.tex", "report.html", "ablation.json")
 FIGURES = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1")
 DRAWN = ("chair_i", "f1")
 COUNTED = ("candidates", "edits", "escapes")
@@ -44,7 +43,7 @@ SPREAD: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "lowe
 
 
 @dataclass(frozen=True)
-class AblationReport:
+class Ablation:
     """An ablation and what it was made with.
 
     Attributes:
@@ -56,6 +55,16 @@ class AblationReport:
     found: Frame
     plan: Plan
     about: Mapping[str, Any]
+
+    def report(self) -> Report:
+        """Return the page, the numbers and the frame."""
+        numbers = self.to_json()
+        about = {key: value for key, value in numbers.items() if key not in ("arms", "shuffled")}
+        arms = {
+            arm.name: {**arm.record(), "table_sha256": arm.table.fingerprint} for arm in self.plan.variants
+        }
+        frame = Frame(self.found.rows, {**about, "reference": FULL, "arms": arms})
+        return Report(FILES, self.page(), numbers, frame)
 
     @property
     def arms(self) -> dict[str, str]:
@@ -165,15 +174,6 @@ class AblationReport:
                 for row in rows
             }
         return found
-
-    def write(self, out: Path) -> list[Path]:
-        """Write the page, the numbers and the frame."""
-        about = {key: value for key, value in self.to_json().items() if key not in ("arms", "shuffled")}
-        arms = {
-            arm.name: {**arm.record(), "table_sha256": arm.table.fingerprint} for arm in self.plan.variants
-        }
-        frame = Frame(self.found.rows, {**about, "reference": FULL, "arms": arms})
-        return FILES.write(out, self.page(), self.to_json(), frame)
 
 
 def edit_rows(keys: Mapping[str, Key], edits: Mapping[str, int] | None, items: Sequence[Item]) -> list[Row]:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from reweigh.calibration.result import MANIFEST, Calibration
-from reweigh.decoding import ReweighSession, attach, operating_point
+from reweigh.decoding import ReweighSession
 from reweigh.decoding.reweigh import ReWEIGH
-from reweigh.engines.transformers.measure import pair
+from reweigh.engines.transformers.measure import measure, pair
 from reweigh.engines.transformers.session import end_tokens
-from reweigh.errors import ReweighError
+from reweigh.errors import InputError
 from reweigh.experiments.ablate.arms import (
     FULL,
     FindReadout,
@@ -26,19 +26,21 @@ from reweigh.experiments.ablate.arms import (
     make_variants,
     readout_of,
     registered_sets,
-    without_abstention,
 )
 from reweigh.experiments.ablate.report import BASE, COUNTED, edit_rows
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
+from reweigh.families.points import point_in_use
+from reweigh.families.prompts import build_inputs
 from reweigh.method.evidence import Evidence
+from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
 from reweigh.results.frame import Frame
 from reweigh.runs.run import Answered, Batch, batches, open_batch
 from reweigh.runs.task import Runs
 from reweigh.runtime.decoder import GREEDY
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.memory import Memory
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
@@ -46,86 +48,44 @@ EDITS = "edits.jsonl"
 
 
 class RecordEvidence:
-    """The evidence of every record over the whole vocabulary, measured in the record's batch.
+    """The evidence of every record over the whole vocabulary, measured in the record's batch and kept in memory.
 
     Ranks are summed as integers, so the part of a vector that an arm reads is bit for bit what the arm itself would
     have measured.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        table: ReferenceTable,
-        runs: Runs,
-        cache: EvidenceCache,
-        *,
-        force: bool = False,
-    ) -> None:
-        self._model, self._processor, self._cache, self._force = model, processor, cache, force
-        self._every = without_abstention(table, find_anatomy(model).vocab_size)
-        self._sessions: dict[str, ReweighSession] = {}
-        self._runs = runs
+    def __init__(self, model: Any, processor: Any, table: ReferenceTable, runs: Runs) -> None:
+        self._loaded, self._table, self._runs = (model, processor), table, runs
+        self._memory = Memory(4 << 30)  # vectors of the whole vocabulary, which every arm reads
         self._batch = {
             start + i: (start, records)
             for start, records in batches(runs.task.records, runs.batch_size)
             for i in range(len(records))
         }
-        self._keys: dict[int, str] = {}
 
     def of(self, number: int, readout: str = DMRR) -> Evidence:
         """Return the evidence of one record under a readout."""
-        session = self._session(readout)
-        found = self._find(number, session)
+        found: Evidence | None = self._memory.get(f"{number} {readout}")
         if found is None:
-            self._measure(number, session)
-            found = self._find(number, session)
+            start, records = self._batch[number]
+            batch = open_batch(start, records, self._runs.task.images, self._runs.seed)
+            found = self._measure(batch, readout)[number - start]
         if found is None:
-            raise ReweighError(
-                f"the evidence of record {number} was measured, but the cache dropped it immediately"
+            raise InputError(
+                f"the prompt of record {number} holds no image", hint="check the prompt template"
             )
         return found
 
-    def _session(self, readout: str) -> ReweighSession:
-        """Return the session that measures a readout over the whole vocabulary."""
-        if readout not in self._sessions:
-            named = {} if readout == DMRR else {"readout": readout}
-            table = replace(self._every, made_with={**self._every.made_with, **named})
-            self._sessions[readout] = attach(
-                self._model, self._processor, table=table, beta=0.0, cache=self._cache, force=self._force
-            )
-        return self._sessions[readout]
-
-    def nothing(self) -> Evidence:
-        """Return evidence of zero for every token."""
-        deployed = self._session(DMRR).decoder.deployed
-        return Evidence(
-            layers=deployed.reader.layers,
-            values=torch.zeros(1, deployed.lens.vocab_size),
-            positions=(),
-            patches=(),
-            dtype=deployed.lens.dtype,
-        )
-
-    def _find(self, number: int, session: ReweighSession) -> Evidence | None:
-        recall, reader = session.recall, session.decoder.deployed.reader
-        if recall is None:
-            return None
-        if number not in self._keys:
-            batch = self._open(number)
-            inputs = session.prepare(batch.pictures, batch.prompts, template=self._runs.template)
-            self._keys.update(enumerate(recall.keys(batch.pictures, inputs), start=batch.start))
-        found = recall.find([self._keys[number]], reader)[0]
-        return None if found is None else replace(found, tokens=None)  # all tokens, in their order
-
-    def _measure(self, number: int, session: ReweighSession) -> None:
-        batch = self._open(number)
-        options: dict[str, Any] = {**GREEDY, "max_new_tokens": 1, "template": self._runs.template}
-        session.answer(batch.pictures, batch.prompts, **options)
-
-    def _open(self, number: int) -> Batch:
-        """Open the batch of a record."""
-        return open_batch(*self._batch[number], self._runs.task.images, self._runs.seed)
+    def _measure(self, batch: Batch, readout: str) -> list[Evidence | None]:
+        inputs = build_inputs(*self._loaded, batch.pictures, batch.prompts, template=self._runs.template)
+        made = self._table.made_with
+        lens: dict[str, Any] = {"dtype": made.get("lens", "native"), "chunk": made.get("chunk", CHUNK)}
+        measured = measure(self._loaded[0], inputs, [self._table.layer], readout=readout, **lens)
+        found = [None if one is None else replace(one, values=one.values.cpu()) for one in measured]
+        for number, one in enumerate(found, start=batch.start):
+            if one is not None:
+                self._memory.put(f"{number} {readout}", one, one.values.nbytes)
+        return found
 
 
 class Tally:
@@ -166,27 +126,46 @@ def attach_variant(
     return ReweighSession(model, processor, decoder)
 
 
-def evidence_for(arm: Variant, evidence: RecordEvidence, number: int) -> Evidence:
+FindEvidence = Callable[[int, str], Evidence]
+"""The evidence of a record under a readout, over the whole vocabulary."""
+
+
+def evidence_for(arm: Variant, session: ReweighSession, find: FindEvidence, number: int) -> Evidence:
     """Return the evidence that an arm is given for a record."""
-    if arm.donors is None:
-        return evidence.nothing()
-    found = evidence.of(arm.donors[number], arm.table.readout)
+    if arm.blind:
+        nothing = torch.zeros(session.decoder.reader.lens.vocab_size)
+        return as_evidence(nothing, arm.table.readout, session)
+    donor = number if arm.donors is None else arm.donors[number]
+    found = find(donor, arm.table.readout)
     if arm.unit is None:
         return found
     unit = torch.full_like(found.values, torch.inf)  # a token that is not registered is never edited
     unit[:, torch.from_numpy(arm.unit.tokens)] = torch.from_numpy(arm.unit.references).to(unit.dtype)
-    return replace(
-        found, values=(found.values / unit).clamp_max(1.0)
-    )  # nothing above its reference is edited
+    own = (found.values / unit).clamp_max(1.0)  # nothing above its reference is edited
+    return replace(found, values=own)
+
+
+def as_evidence(vector: torch.Tensor, readout: str, session: ReweighSession) -> Evidence:
+    """Wrap a vector over the vocabulary as the evidence of one row."""
+    reader = session.decoder.reader
+    return Evidence(
+        layers=reader.layers,
+        values=vector[None],
+        positions=(),
+        patches=(),
+        dtype=reader.lens.dtype,
+        readout=readout,
+    )
 
 
 def variant_ask(
-    session: ReweighSession, arm: Variant, evidence: RecordEvidence, *, template: str | None
+    session: ReweighSession, arm: Variant, find: FindEvidence, *, template: str | None
 ) -> Callable[[Batch], Answered]:
     """Make the function that answers batches as the arm does and notes its edits."""
 
     def ask(batch: Batch) -> Answered:
-        given = [evidence_for(arm, evidence, batch.start + i) for i in range(len(batch.records))]
+        numbers = range(batch.start, batch.start + len(batch.records))
+        given = [evidence_for(arm, session, find, number) for number in numbers]
         tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
         with session.request(evidence=given, observer=tally):
@@ -232,7 +211,6 @@ def plan(
     *,
     layer: int | None = None,
     beta: float | None = None,
-    shuffles: int = SHUFFLES,
     readouts: Callable[[ReferenceTable], FindReadout] | None = None,
     force: bool = False,
 ) -> Plan:
@@ -243,7 +221,6 @@ def plan(
         runs: How records are answered.
         kinds: Kinds of variants.
         table: Folder of the table; observations may be kept beside it.
-        shuffles: Permutations of the references.
         readouts: Registers readout arms from the calibration images of the table; called only if there are such arms.
     """
     anatomy = find_anatomy(loaded[0])
@@ -256,11 +233,11 @@ def plan(
         records=len(runs.task.records),
         vocab_size=anatomy.vocab_size,
         observations=observations_beside(table),
-        shuffles=shuffles,
+        shuffles=SHUFFLES,
         seed=runs.seed,
         readouts=register,
     )
-    bound = operating_point(anatomy, chosen, beta).beta
+    bound = point_in_use(anatomy.family.name, len(anatomy.blocks), chosen, beta).beta
     return Plan(chosen, bound, made, left_out, registered_sets(kinds, chosen, register))
 
 
@@ -271,15 +248,14 @@ def ablate(
     runs: Runs,
     out: Path,
     *,
-    cache: EvidenceCache,
     force: bool = False,
 ) -> Frame:
     """Answer the base and every variant under one bar into folders below ``out``, score them and count their edits."""
-    evidence = RecordEvidence(model, processor, planned.table, runs, cache, force=force)
+    evidence = RecordEvidence(model, processor, planned.table, runs)
 
     def opened(variant: Variant) -> OpenArm:
         session = attach_variant(model, processor, variant, planned.beta, force=force)
-        return OpenArm(session.record(), variant_ask(session, variant, evidence, template=runs.template))
+        return OpenArm(session.record(), variant_ask(session, variant, evidence.of, template=runs.template))
 
     base = decoder_arm(BASE, (model, processor), BASE, {}, template=runs.template)
     edited = [Arm(one.name, partial(opened, one), EDITS) for one in planned.variants]

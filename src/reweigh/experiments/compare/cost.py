@@ -1,6 +1,6 @@
 """What an answer costs: time per generated token and peak memory, measured the same way for every method.
 
-On an accelerator: wall time with the device synchronised, and the peak of allocated memory. On a CPU: CPU time of this
+On an accelerator: wall time with the device synchronized, and the peak of allocated memory. On a CPU: CPU time of this
 process, which waiting for a core does not change, and the peak of resident memory of the whole process.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import Array, paired, ratio
 from reweigh.estimate import Estimate
-from reweigh.memory import peak_bytes, reset_peak
+from reweigh.peak_memory import peak_bytes, reset_peak
 from reweigh.runs.run import Answered, Batch
 from reweigh.runtime.answer import Answer
 
@@ -27,22 +27,9 @@ if TYPE_CHECKING:
 COSTS = "costs.jsonl"
 WARM_UP_TOKENS = 8
 LATENCY, MEMORY = "latency", "memory"
+COUNTED = ("seconds", "tokens")
 NOTHING = "nothing was generated"
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class BatchCost:
-    """One answered batch: seconds, tokens generated, peak memory in bytes if the system reports it."""
-
-    seconds: float
-    tokens: int
-    peak: int | None
-
-    @classmethod
-    def of(cls, note: Mapping[str, Any]) -> BatchCost:
-        """Read the cost from the note on a batch."""
-        return cls(note["seconds"], note["tokens"], note["peak"])
 
 
 def measured(device: Any, run: Callable[[], Result]) -> tuple[Result, float, int | None]:
@@ -65,7 +52,7 @@ def measured(device: Any, run: Callable[[], Result]) -> tuple[Result, float, int
 
 
 def timed(session: Session, *, template: str | None = None) -> Callable[[Batch], Answered]:
-    """Answer batches through a session, in its authors' regime, and note the cost of each.
+    """Answer batches through a session, in its authors' regime, and note the cost of each: seconds, tokens, peak memory.
 
     It is warmed up on mirrored pictures first, since a first batch also pays for what is set up once.
     """
@@ -92,31 +79,32 @@ def timed(session: Session, *, template: str | None = None) -> Callable[[Batch],
         run = partial(respond, batch, inputs, batch.max_new_tokens)
         answers, seconds, peak = measured(input_device(session.model), run)
         tokens = sum(len(answer.tokens) for answer in answers)
-        return Answered(answers, asdict(BatchCost(seconds, tokens, peak)))
+        return Answered(answers, {"seconds": seconds, "tokens": tokens, "peak": peak})
 
     return ask
 
 
 @dataclass(frozen=True)
 class Total:
-    """The costs of all batches of one arm, by benchmark and position."""
+    """What all batches of one method cost: the notes on them, by benchmark and position."""
 
-    batches: Mapping[tuple[str, int], BatchCost]
+    notes: Mapping[tuple[str, int], Mapping[str, Any]]
 
     @property
     def seconds_per_token(self) -> float | None:
         """Time over tokens; None if nothing was generated."""
-        tokens = sum(cost.tokens for cost in self.batches.values())
-        return sum(cost.seconds for cost in self.batches.values()) / tokens if tokens else None
+        tokens = sum(note["tokens"] for note in self.notes.values())
+        return sum(note["seconds"] for note in self.notes.values()) / tokens if tokens else None
 
     @property
     def peak(self) -> int | None:
         """The highest peak of memory, if the system reports it."""
-        return max((cost.peak for cost in self.batches.values() if cost.peak is not None), default=None)
+        peaks = (note["peak"] for note in self.notes.values())
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     def latency_over(self, base: Total) -> Estimate:
         """Return time per token over the base's, with a 95% interval that draws the same batches for both."""
-        if not self.batches:  # the model cannot serve it, or it was not run
+        if not self.notes:  # the model cannot serve it, or it was not run
             return Estimate(None, reason=NOTHING)
         found = paired(base._items(), self._items(), _latency, _ratios)
         return found.get(LATENCY, Estimate(None, reason=NOTHING))
@@ -124,16 +112,13 @@ class Total:
     def memory_over(self, base: Total) -> Estimate:
         """Return peak memory over the base's; a peak has no interval."""
         if self.peak is None or not base.peak:
-            return Estimate(
-                None, reason="the system does not report peak memory" if self.batches else NOTHING
-            )
+            return Estimate(None, reason="the system does not report peak memory" if self.notes else NOTHING)
         return Estimate(self.peak / base.peak)
 
     def _items(self) -> list[Item]:
-        found = {f"{name}/{start}": one for (name, start), one in self.batches.items()}
         return [
-            Item(id=key, image=key, counts={"seconds": one.seconds, "tokens": one.tokens})
-            for key, one in found.items()
+            Item(id=f"{name}/{start}", image=f"{name}/{start}", counts={part: note[part] for part in COUNTED})
+            for (name, start), note in self.notes.items()
         ]
 
 

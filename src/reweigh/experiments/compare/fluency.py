@@ -16,8 +16,8 @@ import torch
 from reweigh.engines.transformers.arguments import followed_by
 from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
+from reweigh.runs.results import Scored
 from reweigh.runs.run import Answered, Batch
-from reweigh.runs.task import Scored
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -83,11 +83,11 @@ def degenerate(
     scores: Mapping[str, Mapping[str, Scored]],
     broken: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
-    """Say of each method and benchmark what its figures hide; ``broken`` are the shares of broken texts."""
+    """Say what the figures of each method on each benchmark hide; ``broken`` are the shares of broken texts."""
     said = []
     for name, found in scores.items():
         base, *others = [method for method in methods if method.name in found]
-        texts = {method: scored.texts for method, scored in found.items()}
+        texts = {method: list(scored.texts.values()) for method, scored in found.items()}
         said += [
             f"{other.title} wrote exactly the texts of {one.title} on {name}: their difference changed no word."
             for one, other in combinations([base, *others], 2)

@@ -28,7 +28,7 @@ CONTROLS = ("cut", "push")
 CONTROLLED = (
     "Controls: the cut alone is what contrastive decoders add to sampling besides their contrast, and a push says one word "
     "wherever the model hesitates between yes and no. Neither looks at the picture any better, so a gain that a control "
-    'shows too says nothing for a method ("The Mirage of Performance Gains", arXiv 2504.10020).'
+    'shows too is no evidence for a method ("The Mirage of Performance Gains", arXiv 2504.10020).'
 )
 DEFAULTS = "official defaults"
 """Settings of a decoder that was given no options."""

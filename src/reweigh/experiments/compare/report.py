@@ -8,19 +8,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from reweigh.benchmarks.base import Id, Item
+from reweigh.benchmarks.base import Id
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare.methods import DEFAULTS, TUNED, Method, settings_in_words
-from reweigh.experiments.experiment import Files
 from reweigh.results.charts import Marks, alt_text, scatter
 from reweigh.results.contrast import Contrast
-from reweigh.results.examples import Side, add_cards
+from reweigh.results.examples import example, highest
 from reweigh.results.html import element, join, legend
 from reweigh.results.page import Page
+from reweigh.results.report import Report
+from reweigh.runs.diff import hallucinated
 from reweigh.runs.record import REPORT
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
-FILES = Files(("comparison.md", "comparison.html", "comparison.tex"), "comparison.json")
+FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json")
 CHIEF = "ReWEIGH"
 COST, LATENCY = "Cost", "Lat."
 PLOTTED = ("CHAIR_I", "distinct CHAIR_I", "F1")
@@ -31,7 +32,7 @@ GAINED, LOST = 2, 1
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods under figures and cost, the base first.
+    """The figures and cost of methods, the base first.
 
     Attributes:
         model: Name of the model.
@@ -46,6 +47,10 @@ class Comparison:
     contrast: Contrast
     scored: Mapping[str, Mapping[str, Scored]] = field(default_factory=dict, repr=False)
     notes: Sequence[str] = ()
+
+    def report(self) -> Report:
+        """Return the page, the numbers and the frame."""
+        return Report(FILES, build_page(self), self.to_json(), self.contrast.frame)
 
     def chief(self) -> Method:
         """Return the method that the page is about: ReWEIGH, or the last."""
@@ -154,7 +159,7 @@ def _short(title: str) -> str:
 
 def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comparison) -> None:
     """Add what every method wrote about a few pictures of a benchmark whose texts name objects."""
-    runs = {one: scored.run for one in made.methods if (scored := found.get(one.name)) and scored.run}
+    runs = {one: scored for one in made.methods if (scored := found.get(one.name)) and scored.texts}
     if len(runs) < 2 or not all("mentions" in item.details for item in next(iter(runs.values())).items):
         return
     base, chief = next(iter(runs)), made.chief() if made.chief() in runs else list(runs)[-1]
@@ -164,34 +169,20 @@ def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comp
     )
     page.section("Examples" if len(made.scored) == 1 else f"Examples of {name}")
     page.add(legend(), element("p", words, class_="muted"))
-    sides = {
-        one: Side(one.title, {item.id: item for item in runs[one].items}, runs[one].texts)
-        for one in dict.fromkeys([base, chief, *runs])
-    }
-    absent = {
-        one: {identity: len(_absent(item)) for identity, item in side.items.items()}
-        for one, side in sides.items()
-    }
-    chosen = {}
+    absent = {one: {item.id: len(hallucinated(item)) for item in run.items} for one, run in runs.items()}
+    there = {item.id: item.details.get("reference") for item in runs[base].items}
+    sides = [(one.title, runs[one]) for one in dict.fromkeys([base, chief, *runs])]
+    find = runs[base].image_finder()
     for identity in choose(absent[base], absent[chief], list(absent.values())):
-        there = sides[base].items[identity].details.get("reference")
-        chosen[identity] = [f"In it: {', '.join(map(str, there))}"] if isinstance(there, list) else []
-    add_cards(page, chosen, list(sides.values()), runs[base].image_finder())
+        listed = there[identity]
+        notes = [f"In it: {', '.join(map(str, listed))}"] if isinstance(listed, list) else []
+        page.add(example(identity, sides, find(identity), *notes))
 
 
 def choose(base: Mapping[Id, int], chief: Mapping[Id, int], all_: Sequence[Mapping[Id, int]]) -> list[Id]:
     """Return the pictures to show: most gained, most lost, and where the methods differ most; ties by id."""
     gain = {one: base[one] - chief[one] for one in base}
-    order = sorted(gain, key=lambda one: (-gain[one], str(one)))
-    gained = [one for one in order if gain[one] > 0][:GAINED]
-    lost = sorted((one for one in gain if gain[one] < 0), key=lambda one: (gain[one], str(one)))[:LOST]
+    shown = [*highest(gain)[:GAINED], *highest({one: -gained for one, gained in gain.items()})[:LOST]]
     spread = {one: max(found[one] for found in all_) - min(found[one] for found in all_) for one in base}
-    apart = [one for one in spread if one not in (*gained, *lost)]
-    apart.sort(key=lambda one: (-spread[one], str(one)))
-    return [*gained, *lost, *apart[:1]]
-
-
-def _absent(item: Item) -> set[str]:
-    """Return the objects that a text names although they are not there."""
-    mentions = item.details.get("mentions", [])
-    return {str(one.get("object", one.get("word"))) for one in mentions if one["hallucinated"]}
+    apart = [one for one in (*highest(spread), *spread) if one not in shown]
+    return [*shown, *apart[:1]]

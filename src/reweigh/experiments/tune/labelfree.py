@@ -11,30 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
-from reweigh.benchmarks.bootstrap import Array, point
+from reweigh.benchmarks.base import Benchmark, Record, Summary
+from reweigh.benchmarks.bootstrap import Array
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
 from reweigh.errors import InputError
-from reweigh.experiments.tune.search import (
-    BASE,
-    BETAS,
-    BOUND,
-    FIGURES,
-    Found,
-    Quality,
-    Tuned,
-    Where,
-    choose,
-    judge,
-    midpoint,
-    tuning_frame,
-)
-from reweigh.experiments.tune.study import Grid, answering
+from reweigh.experiments.tune.run import Grid, answering
+from reweigh.experiments.tune.search import BASE, Tuned, Where, search
 from reweigh.experiments.tune.verdicts import Asking, Mentions, known_absents, pools, pseudo_items, trust
 from reweigh.experiments.tune.verifier import ModelVerifier, Verifier
 from reweigh.images import list_images
-from reweigh.runs.task import Runs, Scored, Task
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runs.results import Scored
+from reweigh.runs.task import Runs, Task
 from reweigh.text import DESCRIBE
 
 
@@ -71,25 +58,16 @@ def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
     return open_benchmark(name, data).objects
 
 
-Points = dict[Where, Mentions]
-Describe = Callable[[int | None, float], Sequence[str]]
+Describe = Callable[[Where], Sequence[str]]
 """Describes all pictures at a layer and beta; without a layer as the base model does."""
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
 
 
 def tune_without_labels(
-    describe: Describe,
-    task: Task,
-    verifier: Verifier,
-    lexicon: Lexicon,
-    out: Path,
-    *,
-    layers: Sequence[int],
-    betas: Sequence[float] = BETAS,
-    bound: float = BOUND,
+    describe: Describe, task: Task, verifier: Verifier, lexicon: Lexicon, out: Path, **grid: Any
 ) -> Tuned:
-    """Answer the grid, let the verifier judge every mentioned object, then the midpoint, and choose.
+    """Search with a verifier's verdicts on every mentioned object in place of labels.
 
     Args:
         describe: Describes all pictures at one point.
@@ -97,58 +75,33 @@ def tune_without_labels(
         verifier: Who affirms or denies.
         lexicon: Finds the objects a text mentions.
         out: Folder for the verdicts.
+        grid: Layers, betas and bound of the search.
     """
     asking = Asking(verifier, task, out)
-    points: Points = {}
+    said: dict[Where, Mentions] = {}
 
-    def describe_at(layer: int | None, beta: float) -> None:
-        points[layer, beta] = [Counter(lexicon(text)) for text in describe(layer, beta)]
+    def score(points: Sequence[Where]) -> Mapping[Where, Scored]:
+        said.update({where: [Counter(lexicon(text)) for text in describe(where)] for where in points})
+        pool = pools(said)
+        asking.ask(pool)
+        scored = {}
+        for where, mentions in said.items():
+            items = pseudo_items(task.records, mentions, pool, asking.affirmed)
+            summary = Summary.of(items, benchmark=task.name, metrics=summarise_metrics(items))
+            scored[where] = Scored(items, summary)
+        if scored[BASE].summary.metrics["f1"].value is None:
+            raise InputError(
+                "the base's descriptions mention no object that the verifier affirms",
+                hint="use pictures of objects that the lexicon knows, or another verifier",
+            )
+        return scored
 
-    describe_at(*BASE)
-    for layer in layers:
-        for beta in betas:
-            describe_at(layer, beta)
-    found = _judge(points, asking, bound)
-    middle = midpoint(found.points)
-    if middle is not None and middle not in betas:
-        for layer in layers:
-            describe_at(layer, middle)
-        found = _judge(points, asking, bound)
-    absents = known_absents(pools(points))
+    tuned = search(score, figures, task.name, **grid)
+    absents = known_absents(pools(said))
     asking.ask([set(names) for names in absents])
-    trusted = trust(points, absents, asking.affirmed, verifier.describe())
-    if trusted.refusal() is not None:
-        found = replace(found, chosen=None)
-    scored = {key: _scored(items, task) for key, items in _items(points, asking).items()}
-    return Tuned(found, tuning_frame(scored, figures, task.name), trusted)
-
-
-def _judge(points: Points, asking: Asking, bound: float) -> Found:
-    """Ask about all objects that the points mention, and compare the points with the base."""
-    asking.ask(pools(points))
-    found = {key: point(items, figures) for key, items in _items(points, asking).items()}
-    quality = {key: Quality(**{name: one[name] for name in FIGURES}) for key, one in found.items()}
-    base = quality.pop(BASE)
-    if base.f1 is None:
-        raise InputError(
-            "the base's descriptions mention no object that the verifier affirms",
-            hint="use pictures of objects that the lexicon knows, or another verifier",
-        )
-    judged = [
-        judge(layer, beta, one, base, bound) for (layer, beta), one in quality.items() if layer is not None
-    ]
-    judged.sort(key=lambda point: (point.layer, point.beta))
-    return Found(base, tuple(judged), choose(judged))
-
-
-def _items(points: Points, asking: Asking) -> dict[Where, list[Item]]:
-    """Count every point by the verdicts there are."""
-    pool, records, affirmed = pools(points), asking.task.records, asking.affirmed
-    return {key: pseudo_items(records, mentions, pool, affirmed) for key, mentions in points.items()}
-
-
-def _scored(items: list[Item], task: Task) -> Scored:
-    return Scored(items, Summary.of(items, benchmark=task.name, metrics=summarise_metrics(items)))
+    trusted = trust(said, absents, asking.affirmed, verifier.describe())
+    chosen = tuned.chosen if trusted.refusal() is None else None
+    return replace(tuned, chosen=chosen, trust=trusted)
 
 
 def tune_free(
@@ -161,7 +114,6 @@ def tune_free(
     lexicon: str,
     data: Path | None = None,
     verifier: Verifier | None = None,
-    cache: EvidenceCache,
     force: bool = False,
 ) -> Tuned:
     """Choose layer and beta by a verifier's yes and no.
@@ -174,14 +126,7 @@ def tune_free(
     words = open_lexicon(lexicon, data)
     name = str(runs.model.get("id", ""))
     asked = verifier or ModelVerifier(model, processor, template=runs.template, name=name)
-    with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
+    with answering(model, processor, grid, runs, out, force=force) as (made, answer):
         return tune_without_labels(
-            lambda layer, beta: made.texts(answer(layer, beta)),
-            runs.task,
-            asked,
-            words,
-            out,
-            layers=list(grid.tables),
-            betas=grid.betas,
-            bound=grid.bound,
+            lambda where: made.texts(answer(where)), runs.task, asked, words, out, **grid.options
         )

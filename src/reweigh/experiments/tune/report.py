@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,18 @@ from typing import Any
 from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import DECIDING, Files
-from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, Where, edge
-from reweigh.files.outputs import claim, write_sealed_output
+from reweigh.experiments.experiment import DECIDING
+from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Metrics, Point, Tuned
 from reweigh.results.charts import lines
 from reweigh.results.contrast import Contrast, Keys
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.page import Page
+from reweigh.results.report import Report
 from reweigh.results.table import Column
 from reweigh.tables.point import POINT, read_point_page
 
 DRAWN = ("chair_i", "f1")
-FILES = Files(("tuning.md", "tuning.tex", "report.html"), POINT)
+FILES = ("tuning.md", "tuning.tex", "report.html", POINT)
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 EXPLAINED = (
     "Gain is the mean of the four relative improvements over the base, in percent; a point is not eligible if its F1 "
@@ -31,15 +31,8 @@ EXPLAINED = (
 UNLABELLED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
 
 
-def claim_files(out: Path, *, record: Path | None = None) -> None:
-    """Refuse other files under the names that tuning writes, in its folder and in that of the table."""
-    FILES.claim(out)
-    if record is not None:
-        claim([record / POINT])
-
-
 @dataclass(frozen=True)
-class TuningReport:
+class Search:
     """A finished search and what it was made on.
 
     Attributes:
@@ -63,7 +56,7 @@ class TuningReport:
 
     @cached_property
     def contrast(self) -> Contrast:
-        """Base and points under the judged figures and the gain."""
+        """The judged figures and the gain of the base and of every point."""
         group = "by labels" if self.tuned.trust is None else "by the verifier"
         columns: list[tuple[Column, Keys]] = [
             (Column(info.title, info.direction, 2, group=group), {"figure": name})
@@ -73,62 +66,59 @@ class TuningReport:
         benchmark = self.chosen_on["benchmark"]
         rows: list[tuple[str, Keys]] = [("base", {"benchmark": benchmark, "layer": BASE[0], "beta": BASE[1]})]
         gains = []
-        for point in self.tuned.found.points:
+        for point in self.tuned.points:
             state = "" if point.eligible else ", not eligible"
-            state = ", chosen" if point == self.tuned.found.chosen else state
-            keys: Keys = {"benchmark": benchmark, "layer": point.layer, "beta": point.beta}
+            state = ", chosen" if point == self.tuned.chosen else state
+            keys: Keys = {"benchmark": benchmark, **point.setting}
             rows.append((f"{_named(point)}{state}", keys))
-            gained = Estimate(self.tuned.at(point.where, GAIN, "base").value)
+            gained = Estimate(self.tuned.change(point, GAIN).value)
             gains.append(Row({**keys, "figure": GAIN, AGAINST: None}, gained))
         return Contrast(Frame([*self.tuned.frame, *gains]), rows, columns, kind="point")
 
     def point(self) -> dict[str, Any]:
         """Return the operating point with the whole grid; if none was chosen, layer is None and beta 0, the base model."""
-        found = self.tuned.found
+        tuned = self.tuned
         on = dict(self.chosen_on)
-        if self.tuned.trust is not None:
-            on["verifier"] = self.tuned.trust.to_json()
+        if tuned.trust is not None:
+            on["verifier"] = tuned.trust.to_json()
+        chosen = {"layer": None, "beta": 0.0} if tuned.chosen is None else tuned.chosen.setting
+        base = {name: tuned.base[name].value for name in FIGURES}
         return {
-            "layer": None if found.chosen is None else found.chosen.layer,
-            "beta": 0.0 if found.chosen is None else found.chosen.beta,
-            "edge": edge(found),
-            "base": asdict(found.base) | {"intervals": self._intervals(BASE)},
+            **chosen,
+            "edge": tuned.edge(),
+            "base": {**base, "intervals": _intervals(tuned.base)},
             "grid": [
                 point.to_json()
                 | {
-                    "intervals": self._intervals(point.where),
+                    "intervals": _intervals(point.metrics),
                     "difference": {name: one.to_json() for name, one in self._differences(point).items()},
                 }
-                for point in found.points
+                for point in tuned.points
             ],
             "chosen_on": on,
         }
 
-    def _intervals(self, where: Where) -> dict[str, list[float | None]]:
-        metrics = {name: self.tuned.at(where, name) for name in FIGURES}
-        return {name: [one.low, one.high] for name, one in metrics.items()}
-
     def _differences(self, point: Point) -> dict[str, Estimate]:
-        return {name: self.tuned.at(point.where, name, "base") for name in (*FIGURES, GAIN)}
+        return {name: self.tuned.change(point, name) for name in (*FIGURES, GAIN)}
 
     def advice(self) -> list[str]:
         """Say what the choice changes, how to use it, and whether verifier and grid can be trusted."""
-        found, trust = self.tuned.found, self.tuned.trust
+        chosen, trust = self.tuned.chosen, self.tuned.trust
         said = [] if trust is None else trust.in_words()
         if trust is not None and trust.refusal() is not None:
             return said
-        if found.chosen is None:
+        if chosen is None:
             none = "No point improves on the base within the bound: use the base model, or calibrate on more images."
             return [*said, none]
-        said.append(f"{_named(found.chosen)} against the base: {self._changes(found.chosen)}")
+        said.append(f"{_named(chosen)} against the base: {self._changes(chosen)}")
         if (doubt := self.doubt()) is not None:
             return [*said, f"not recommended: {doubt}"]
         if self.chosen_on["records"] < DECIDING:
             said.append(f"fewer than {DECIDING} records are too few to decide: look at the intervals")
         named = "" if self.table is None else f" --table {self.table}"
-        options = f"--layer {found.chosen.layer} --beta {found.chosen.beta:g}"
-        said.append(f"use it: reweigh describe {self.model} IMAGE{named} {options}")
-        if (end := edge(found)) is not None:
+        layer, beta = chosen.where
+        said.append(f"use it: reweigh describe {self.model} IMAGE{named} --layer {layer} --beta {beta:g}")
+        if (end := self.tuned.edge()) is not None:
             said.append(
                 f"the chosen beta is the {end} that was tried: a better one may lie beyond it; widen --betas"
             )
@@ -136,7 +126,7 @@ class TuningReport:
 
     def doubt(self) -> str | None:
         """Return why the chosen point should not be used or recorded, if so."""
-        chosen = self.tuned.found.chosen
+        chosen = self.tuned.chosen
         if chosen is None:
             return "no point improves on the base"
         if not self._differences(chosen)[GAIN].beyond_chance:
@@ -168,30 +158,27 @@ class TuningReport:
         return page
 
     def _draw(self, name: str, panel: Any, *, narrow: bool) -> None:
-        found = self.tuned.found
         series: dict[str, list[tuple[float, Estimate]]] = {}
-        for point in found.points:
-            series.setdefault(f"layer {point.layer}", []).append(
-                (point.beta, self.tuned.at(point.where, name))
-            )
-        chosen = found.chosen
-        marked = None if chosen is None else (chosen.beta, getattr(chosen.quality, name))
-        level = ("base", getattr(found.base, name))
+        for point in self.tuned.points:
+            layer, beta = point.where
+            series.setdefault(f"layer {layer}", []).append((beta, point.metrics[name]))
+        chosen = self.tuned.chosen
+        marked = None if chosen is None else (chosen.where[1], chosen.metrics[name].value)
+        level = ("base", self.tuned.base[name].value)
         lines(panel, series, across="beta", up=INFO[name].title, level=level, marked=marked)
 
-    def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
-        """Write the point, the page and the frame; the point also into ``record``, a table's folder."""
-        point = self.point()
-        written = FILES.write(out, self.page(), point, self.frame())
-        return written if record is None else [*written, write_sealed_output(record / POINT, point)]
-
-    def frame(self) -> Frame:
-        """Return every figure with what the search was made on."""
-        chosen = self.tuned.found.chosen
-        point = None if chosen is None else {"layer": chosen.layer, "beta": chosen.beta}
+    def report(self) -> Report:
+        """Return the page, the point and the frame, which says what the search was made on."""
+        chosen = self.tuned.chosen
+        point = None if chosen is None else dict(chosen.setting)
         about = {"model": self.model, **self.chosen_on, "reference": "base", "chosen": point}
-        return Frame(self.tuned.frame.rows, about)
+        return Report(FILES, self.page(), self.point(), Frame(self.tuned.frame.rows, about))
 
 
 def _named(point: Point) -> str:
-    return f"layer {point.layer}, beta {point.beta:g}"
+    layer, beta = point.where
+    return f"layer {layer}, beta {beta:g}"
+
+
+def _intervals(metrics: Metrics) -> dict[str, list[float | None]]:
+    return {name: [metrics[name].low, metrics[name].high] for name in FIGURES}

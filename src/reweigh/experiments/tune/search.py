@@ -1,14 +1,14 @@
 """The search for an operating point: grid, midpoint and choice by a fixed rule, and what is found, with intervals.
 
 CHAIR_S, CHAIR_I, recall and F1 are judged together, and no point is chosen that loses more F1 than a bound. Knows no
-model: the caller brings a function that answers and scores one point.
+model: the caller brings a function that answers and scores points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,16 @@ from reweigh.benchmarks.bootstrap import Array, Figures, differences, paired
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.results.frame import AGAINST, Frame, Row
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
 if TYPE_CHECKING:
     from reweigh.experiments.tune.verdicts import Trust
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
+GAIN = "gain"
+"""The gain in percent among a point's differences to the base."""
+Metrics = Mapping[str, Estimate]
 Where = tuple[int | None, float]
 """A layer and a beta."""
 
@@ -40,58 +43,28 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Quality:
-    """The figures of one run, in percent; ``None`` where one is undefined."""
-
-    chair_s: float | None
-    chair_i: float | None
-    recall: float | None
-    f1: float | None
-
-
-@dataclass(frozen=True)
 class Point:
-    """A layer and a beta with their figures, the gain over the base, and whether they may be chosen."""
+    """Options of a decoder with their figures, the gain over the base, and whether they may be chosen."""
 
-    layer: int
-    beta: float
-    quality: Quality
+    setting: Mapping[str, Any]
+    metrics: Metrics
     gain: float | None
     eligible: bool
 
     @property
-    def where(self) -> Where:
-        """Its layer and beta."""
-        return self.layer, self.beta
+    def where(self) -> tuple[int, float]:
+        """The layer and beta of a point of ReWEIGH."""
+        return self.setting["layer"], self.setting["beta"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the point for a program."""
+        """Return the point as plain JSON."""
         judged = {"gain": self.gain, "eligible": self.eligible}
-        return {"layer": self.layer, "beta": self.beta, **asdict(self.quality), **judged}
+        return {**self.setting, **{name: self.metrics[name].value for name in FIGURES}, **judged}
 
 
-@dataclass(frozen=True)
-class Found:
-    """The whole search: the base, every point asked for, and the chosen one if there is one."""
-
-    base: Quality
-    points: tuple[Point, ...]
-    chosen: Point | None
-
-
-def edge(found: Found) -> str | None:
-    """Return which end of the tried betas was chosen, if one was: a better one may lie beyond it."""
-    if found.chosen is None:
-        return None
-    betas = sorted({point.beta for point in found.points})
-    if found.chosen.beta == betas[-1]:
-        return "largest"
-    return "smallest" if found.chosen.beta == betas[0] else None
-
-
-def gain(quality: Quality, base: Quality) -> float | None:
+def gain(metrics: Metrics, base: Metrics) -> float | None:
     """Return the mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
-    now, before = asdict(quality), asdict(base)
+    now, before = ({name: one[name].value for name in FIGURES} for one in (metrics, base))
     if None in (*now.values(), *before.values()):
         return None
     return float(relative_gain(*({name: np.asarray(one[name]) for name in FIGURES} for one in (now, before))))
@@ -107,82 +80,35 @@ def relative_gain(now: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
     return found
 
 
-def judge(layer: int, beta: float, quality: Quality, base: Quality, bound: float) -> Point:
+def judge(setting: Mapping[str, Any], metrics: Metrics, base: Metrics, bound: float) -> Point:
     """Compare a point with the base; one with an undefined figure is never eligible."""
-    return Point(layer, beta, quality, gain(quality, base), is_eligible(quality, base, bound))
-
-
-def is_eligible(quality: Quality, base: Quality, bound: float) -> bool:
-    """Whether all figures are defined and F1 loses no more than the bound."""
-    return gain(quality, base) is not None and (quality.f1 or 0.0) >= (base.f1 or 0.0) - bound
+    gained = gain(metrics, base)
+    eligible = gained is not None and metrics["f1"].number >= base["f1"].number - bound
+    return Point(setting, metrics, gained, eligible)
 
 
 def choose(points: Sequence[Point]) -> Point | None:
-    """Return the eligible point of highest gain, if it gains; of equal ones the smaller beta, then the lower layer."""
+    """Return the eligible point of highest gain, if it gains; the first of equal ones."""
     better = [point for point in points if point.eligible and point.gain is not None and point.gain > 0]
-    return min(better, key=lambda point: (-(point.gain or 0.0), point.beta, point.layer), default=None)
+    return max(better, key=lambda point: point.gain or 0.0, default=None)
 
 
 def midpoint(points: Sequence[Point]) -> float | None:
     """Return the middle of the two adjacent eligible betas of one layer with the highest mean gain, if there are any."""
-    ordered = sorted(points, key=lambda point: (point.layer, point.beta))
-    pairs = [
-        (-(one.gain + other.gain), one.beta, one.layer, other.beta)
-        for one, other in pairwise(ordered)
-        if one.layer == other.layer
-        and one.eligible
-        and other.eligible
-        and one.gain is not None
-        and other.gain is not None
-    ]
+    ordered = sorted(points, key=lambda point: point.where)
+    pairs = []
+    for one, other in pairwise(ordered):
+        (layer, low), (its_layer, high) = one.where, other.where
+        if layer == its_layer and one.eligible and other.eligible:
+            pairs.append((-((one.gain or 0.0) + (other.gain or 0.0)), low, layer, high))
     if not pairs:
         return None
     _, low, _, high = min(pairs)
     return round((low + high) / 2, 6)
 
 
-def search(
-    ask: Callable[[int, float], Quality],
-    base: Quality,
-    *,
-    layers: Sequence[int],
-    betas: Sequence[float] = BETAS,
-    bound: float = BOUND,
-) -> Found:
-    """Ask for the grid, then for the midpoint at every layer, and choose."""
-    require_figures(base)
-    points = [judge(layer, beta, ask(layer, beta), base, bound) for layer in layers for beta in betas]
-    middle = midpoint(points)
-    if middle is not None and middle not in betas:
-        points += [judge(layer, middle, ask(layer, middle), base, bound) for layer in layers]
-    points.sort(key=lambda point: (point.layer, point.beta))
-    return Found(base, tuple(points), choose(points))
-
-
-def require_figures(base: Quality) -> None:
-    """Refuse a base run that cannot be compared with."""
-    if missing := [name for name in FIGURES if getattr(base, name) is None]:
-        raise InputError(
-            f"the base run has no {missing[0]}: its descriptions mention no objects, or the records have none",
-            hint="tune on records with objects",
-        )
-
-
-def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:
-    """Read different numbers from a comma-separated list, ascending."""
-    try:
-        found = sorted({kind(part.strip()) for part in text.split(",") if part.strip()})
-    except ValueError as error:
-        raise InputError(
-            f"--{what} {text!r} is not a list of numbers", hint="separate them by commas"
-        ) from error
-    if not found:
-        raise InputError(f"--{what} names no number", hint="separate them by commas")
-    return found
-
-
-GAIN = "gain"
-"""The gain in percent among a point's differences to the base."""
+Score = Callable[[Sequence[Where]], Mapping[Where, Scored]]
+"""Answers all records at some points, and returns the scores of these and of all earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -190,18 +116,73 @@ class Tuned:
     """A finished search.
 
     Attributes:
-        found: The points and the choice.
+        base: The figures of the base model.
+        points: Every point tried, by layer and beta.
+        chosen: The chosen one, if there is one.
         frame: Every figure of every point and of the base, and the differences to the base with the gain.
         trust: How far the verifier can be trusted whose answers stood for labels; ``None`` with labels.
     """
 
-    found: Found
+    base: Metrics
+    points: tuple[Point, ...]
+    chosen: Point | None
     frame: Frame
     trust: Trust | None = None
 
-    def at(self, where: Where, figure: str, against: str | None = None) -> Estimate:
-        """Return a figure of a point, or its difference to the base."""
-        return self.frame.one(layer=where[0], beta=where[1], figure=figure, against=against)
+    def change(self, point: Point, figure: str) -> Estimate:
+        """Return the difference of a point's figure to the base's."""
+        layer, beta = point.where
+        return self.frame.one(layer=layer, beta=beta, figure=figure, against="base")
+
+    def edge(self) -> str | None:
+        """Return which end of the tried betas was chosen, if one was: a better one may lie beyond it."""
+        if self.chosen is None:
+            return None
+        betas = sorted(point.where[1] for point in self.points)
+        if self.chosen.where[1] == betas[-1]:
+            return "largest"
+        return "smallest" if self.chosen.where[1] == betas[0] else None
+
+
+def search(
+    score: Score,
+    formula: Figures,
+    benchmark: str,
+    *,
+    layers: Sequence[int],
+    betas: Sequence[float] = BETAS,
+    bound: float = BOUND,
+) -> Tuned:
+    """Score the base and the grid, then the midpoint at every layer, and choose; ``formula`` computes the figures."""
+    scored = score([BASE, *product(layers, betas)])
+    require_figures(scored[BASE].summary.metrics)
+    points = _judged(scored, bound)
+    middle = midpoint(points)
+    if middle is not None and middle not in betas:
+        scored = score([(layer, middle) for layer in layers])
+        points = _judged(scored, bound)
+    chosen = choose(sorted(points, key=lambda point: point.where[::-1]))
+    frame = tuning_frame(scored, formula, benchmark)
+    return Tuned(scored[BASE].summary.metrics, tuple(points), chosen, frame)
+
+
+def _judged(scored: Mapping[Where, Scored], bound: float) -> list[Point]:
+    base = scored[BASE].summary.metrics
+    points = [
+        judge({"layer": where[0], "beta": where[1]}, run.summary.metrics, base, bound)
+        for where, run in scored.items()
+        if where != BASE
+    ]
+    return sorted(points, key=lambda point: point.where)
+
+
+def require_figures(base: Metrics) -> None:
+    """Refuse a base run without one of the judged figures."""
+    if missing := [name for name in FIGURES if base[name].value is None]:
+        raise InputError(
+            f"the base run has no {missing[0]}: its descriptions mention no objects, or the records have none",
+            hint="tune on records with objects",
+        )
 
 
 def tuning_frame(scored: Mapping[Where, Scored], formula: Figures, benchmark: str) -> Frame:

@@ -139,19 +139,11 @@ def known_absents(pool: Sequence[set[str]]) -> list[list[str]]:
     Similar images share most of their pools (Jaccard); the objects most of the eight nearest name come first.
     """
     found = []
-    for own, near in zip(pool, neighbours(pool), strict=True):
-        counts = Counter(name for other in near for name in pool[other] - own)
-        found.append(sorted(counts, key=lambda name: (-counts[name], name))[:ABSENT])
-    return found
-
-
-def neighbours(pool: Sequence[set[str]]) -> list[list[int]]:
-    """Return the eight images whose pools are most like each image's own."""
-    found = []
     for image, own in enumerate(pool):
-        others = [other for other in range(len(pool)) if other != image]
-        others.sort(key=lambda other: (-_jaccard(own, pool[other]), other))
-        found.append(others[:NEIGHBOURS])
+        others = sorted((-_jaccard(own, names), other) for other, names in enumerate(pool) if other != image)
+        near = (pool[other] for _, other in others[:NEIGHBOURS])
+        counts = Counter(name for names in near for name in names - own)
+        found.append([name for _, name in sorted((-count, name) for name, count in counts.items())[:ABSENT]])
     return found
 
 

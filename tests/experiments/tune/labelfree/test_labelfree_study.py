@@ -42,8 +42,8 @@ def task(tmp_path):
 def answer(task):
     """The base invents; beta 1 invents half as often, beta 2 too, but drops a true object."""
 
-    def write(layer, beta):
-        texts = []
+    def write(where):
+        texts, beta = [], where[1]
         for number in range(len(task.records)):
             words = ["dog"] if beta == 2 else ["dog", "cat"]
             if beta == 0 or number % 2:
@@ -61,10 +61,10 @@ def search(answer, task, verifier, out):
 
 def test_an_honest_verifier_chooses_what_labels_would(answer, task, tmp_path):
     made = search(answer, task, Honest(), tmp_path)
-    assert (made.found.chosen.layer, made.found.chosen.beta) == (3, 1.0)
-    base, point = made.found.base, next(one for one in made.found.points if one.beta == 1.0)
-    assert (base.chair_s, base.chair_i, base.recall) == (100.0, pytest.approx(100 / 3), 100.0)
-    assert (point.quality.chair_s, point.quality.chair_i) == (50.0, pytest.approx(20.0))
+    assert made.chosen.where == (3, 1.0)
+    base, point = ({name: one[name].value for name in one} for one in (made.base, made.chosen.metrics))
+    assert (base["chair_s"], base["chair_i"], base["recall"]) == (100.0, pytest.approx(100 / 3), 100.0)
+    assert (point["chair_s"], point["chair_i"]) == (50.0, pytest.approx(20.0))
     # every point names the dog of each image, and the invention of every other one
     assert (made.trust.h, made.trust.f, made.trust.denied) == (
         pytest.approx(40 / 60),
@@ -102,7 +102,7 @@ def test_a_believing_verifier_is_refused(answer, task, tmp_path):
     verifier = Honest()
     verifier.ask = lambda picture, names: [1.0] * len(names)
     made = search(answer, task, verifier, tmp_path)
-    assert made.found.chosen is None
+    assert made.chosen is None
     told = "\n".join(made.trust.in_words())
     assert "hardly distinguishes present from absent" in told
     assert f"of known absents (f), so J = h - f is {made.trust.j:.2f}" in told

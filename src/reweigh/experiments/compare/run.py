@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reweigh.benchmarks import find_benchmark
-from reweigh.experiments.compare.cost import LATENCY, MEMORY, BatchCost, Total
+from reweigh.experiments.compare.cost import LATENCY, MEMORY, Total
 from reweigh.experiments.compare.fluency import broken_share, degenerate
 from reweigh.experiments.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
 from reweigh.experiments.compare.report import COST, Comparison
@@ -16,8 +17,9 @@ from reweigh.results.contrast import Contrast, Keys
 from reweigh.results.evaluation import write_report
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.table import RATIO, Column
+from reweigh.runs.results import Scored
 from reweigh.runs.run import Turns
-from reweigh.runs.task import Runs, Scored
+from reweigh.runs.task import Runs
 
 COLUMNS = {LATENCY: LATENCY_COLUMN, MEMORY: "Mem."}
 
@@ -36,7 +38,7 @@ def compare(
     """
     scored: dict[str, Mapping[str, Scored]] = {}
     broken: dict[str, dict[str, float]] = {}
-    costs: dict[str, dict[tuple[str, int], BatchCost]] = {method.name: {} for method in methods}
+    costs: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {method.name: {} for method in methods}
     rows: list[Row] = []
     for runs in benchmarks:
         name = runs.task.name
@@ -52,11 +54,10 @@ def compare(
         scored[name], broken[name] = experiment.scored, {}
         for arm in experiment.arms:
             noted = experiment.notes(arm)
-            costs[arm.name] |= {(name, note["start"]): BatchCost.of(note) for note in noted}
+            costs[arm.name] |= {(name, note["start"]): note for note in noted}
             broken[name][arm.name] = broken_share(noted)
         for one in experiment.scored.values():
-            if one.run is not None:
-                write_report(one.run, images=runs.task.images)
+            write_report(one, images=runs.task.images)
     totals = {name: Total(found) for name, found in costs.items()}
     base = totals[methods[0].name]
     for name, total in totals.items():
@@ -86,13 +87,13 @@ def figure_columns(scored: Mapping[str, Mapping[str, Scored]]) -> list[tuple[Col
     for name, runs in scored.items():
         benchmark = find_benchmark(name)
         for info in benchmark.headlines(list(next(iter(runs.values())).summary.metrics)):
-            head = Column(info.title, info.direction, 2, group=benchmark.heading())
+            head = Column(info.title, info.direction, 2, group=benchmark.title)
             columns.append((head, {"benchmark": name, "figure": info.name}))
     return columns
 
 
 def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple[Column, Keys]]) -> Contrast:
-    """Hold the methods against the first one under some figures and both kinds of cost."""
+    """Compare the methods with the first one by some figures and both kinds of cost."""
     costs: list[tuple[Column, Keys]] = [
         (
             Column(title, "lower", 2, unit=RATIO, group=COST, ranked=False),

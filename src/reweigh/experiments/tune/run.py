@@ -8,23 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reweigh.errors import InputError
 from reweigh.experiments.experiment import Arm, Experiment, decoder_arm
-from reweigh.experiments.tune.search import (
-    BASE,
-    BETAS,
-    BOUND,
-    FIGURES,
-    RULE,
-    Quality,
-    Tuned,
-    Where,
-    parse_numbers,
-    search,
-    tuning_frame,
-)
+from reweigh.experiments.tune.search import BETAS, BOUND, RULE, Tuned, Where, search
 from reweigh.method.edit import check_beta
-from reweigh.runs.task import Runs, Scored, Task
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runs.results import Scored
+from reweigh.runs.task import Runs, Task
 from reweigh.tables.folders import table_layers
 from reweigh.tables.table import ReferenceTable
 
@@ -46,6 +35,11 @@ class Grid:
             {block: ReferenceTable.from_pretrained(table, layer=block) for block in blocks}, strengths, bound
         )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its layers, betas and bound, as options of a search."""
+        return {"layers": list(self.tables), "betas": self.betas, "bound": self.bound}
+
     def chosen_on(self, task: Task, *, limit: int | None, seed: int) -> dict[str, Any]:
         """Return what an operating point records of how it was chosen."""
         length = {name: task.metadata[name] for name in ("max_new_tokens",) if name in task.metadata}
@@ -62,8 +56,17 @@ class Grid:
         }
 
 
-AnswerPoint = Callable[[int | None, float], Arm]
-"""Answers all records at a layer and beta; without a layer as the base model does."""
+def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:
+    """Read different numbers from a comma-separated list, ascending."""
+    try:
+        found = sorted({kind(part.strip()) for part in text.split(",") if part.strip()})
+    except ValueError as error:
+        raise InputError(
+            f"--{what} {text!r} is not a list of numbers", hint="separate them by commas"
+        ) from error
+    if not found:
+        raise InputError(f"--{what} names no number", hint="separate them by commas")
+    return found
 
 
 def tune(
@@ -73,19 +76,17 @@ def tune(
     runs: Runs,
     out: Path,
     *,
-    cache: EvidenceCache,
     force: bool = False,
 ) -> Tuned:
-    """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
+    """Answer and score the base and every point under one bar."""
     scored: dict[Where, Scored] = {}
-    with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
+    with answering(model, processor, grid, runs, out, force=force) as (made, answer):
 
-        def ask(layer: int | None, beta: float) -> Quality:
-            scored[layer, beta] = made.score(answer(layer, beta))
-            return quality(scored[layer, beta])
+        def score(points: Sequence[Where]) -> Mapping[Where, Scored]:
+            scored.update({where: made.score(answer(where)) for where in points})
+            return scored
 
-        found = search(ask, ask(*BASE), layers=list(grid.tables), betas=grid.betas, bound=grid.bound)
-    return Tuned(found, tuning_frame(scored, runs.task.bench.figures, runs.task.name))
+        return search(score, runs.task.bench.figures, runs.task.name, **grid.options)
 
 
 @contextmanager
@@ -96,25 +97,20 @@ def answering(
     runs: Runs,
     out: Path,
     *,
-    cache: EvidenceCache,
     force: bool = False,
-) -> Iterator[tuple[Experiment, AnswerPoint]]:
+) -> Iterator[tuple[Experiment, Callable[[Where], Arm]]]:
     """Yield an experiment and a function that answers all records at one point, under one bar for the search."""
     made = Experiment(runs, [], out / "runs", what="tuning")
 
-    def answer(layer: int | None, beta: float) -> Arm:
+    def answer(where: Where) -> Arm:
+        layer, beta = where
         name, decoder, options = "base", "base", {}
         if layer is not None:
             name, decoder = f"layer-{layer}-beta-{beta:g}", "reweigh"
-            options = {"table": grid.tables[layer], "beta": beta, "cache": cache, "force": force}
+            options = {"table": grid.tables[layer], "beta": beta, "force": force}
         arm = decoder_arm(name, (model, processor), decoder, options, template=runs.template)
         made.answer(arm)
         return arm
 
     with made.progress(1 + len(grid.tables) * (len(grid.betas) + (len(grid.betas) > 1))):
         yield made, answer
-
-
-def quality(run: Scored) -> Quality:
-    """Return the figures of a scored run that the search judges."""
-    return Quality(**{name: run.summary.metrics[name].value for name in FIGURES})
