@@ -14,7 +14,7 @@ from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.folder import write_study
 from reweigh.paper.measured import read_results
-from reweigh.paper.pages import DATA, INDEX, file_name, write_pages
+from reweigh.paper.pages import DATA, INDEX, write_paper
 from reweigh.paper.published import published
 from reweigh.paper.study import Outcome, row
 from reweigh.results.frame import Frame, Row
@@ -54,23 +54,29 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "study"
 
 
-def test_every_label_has_a_page_that_asks_nothing_of_other_places(study: Path, tmp_path: Path) -> None:
-    write_pages(read_results([study]), tmp_path / "paper")
-    index = (tmp_path / "paper" / INDEX).read_text()
+def section(folder: Path, label: str) -> str:
+    """The section of a table or figure on the page."""
+    page = (folder / INDEX).read_text()
+    return next(part for part in page.split("<section>") if f'<h2 id="{label}">' in part)
+
+
+def test_every_label_has_a_section_and_the_page_asks_nothing_of_other_places(
+    study: Path, tmp_path: Path
+) -> None:
+    write_paper(read_results([study]), tmp_path / "paper")
+    page = (tmp_path / "paper" / INDEX).read_text()
     for label in published():
-        text = (tmp_path / "paper" / file_name(label)).read_text()
-        assert label in text
-        assert f'href="{file_name(label)}"' in index
-        for address in re.findall(r'(?:src|href)="([^"]*)"', text):
-            assert address.startswith(("data:", "#")) or (tmp_path / "paper" / address).is_file()
+        assert f'href="#{label}"' in page
+        assert published()[label].on in section(tmp_path / "paper", label).replace("&#x27;", "'")
+    assert all(address.startswith(("data:", "#")) for address in re.findall(r'(?:src|href)="([^"]*)"', page))
 
 
 def test_measured_numbers_stand_under_their_own_model(study: Path, tmp_path: Path) -> None:
-    write_pages(read_results([study]), tmp_path / "paper")
-    text = (tmp_path / "paper" / file_name("tab:detection-not-mitigation")).read_text()
+    write_paper(read_results([study]), tmp_path / "paper")
+    text = section(tmp_path / "paper", "tab:detection-not-mitigation")
     assert "published: LLaVA-1.5-7B" in text
     assert "measured: reweigh world" in text
-    assert "not one of the paper&#x27;s models" in text
+    assert "reweigh world is not one of the paper&#x27;s models" in (tmp_path / "paper" / INDEX).read_text()
     assert "difference to LLaVA-1.5-7B" in text
     assert "-6.8<" in text  # 38.0 here, 44.8 there
     assert "not run" in text  # CHAIR_I was not measured
@@ -78,7 +84,7 @@ def test_measured_numbers_stand_under_their_own_model(study: Path, tmp_path: Pat
 
 
 def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:
-    data = write_pages(read_results([study]), tmp_path / "paper")
+    data = write_paper(read_results([study]), tmp_path / "paper")
     assert data == read_sealed(tmp_path / "paper" / DATA)
     end = data["tab:detection-not-mitigation"]
     assert end["orders"] == {"compared": 2, "agree": 1}
@@ -89,12 +95,12 @@ def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_not_run_or_not_computed_says_so(study: Path, tmp_path: Path) -> None:
-    data = write_pages(read_results([study]), tmp_path / "paper")
+    data = write_paper(read_results([study]), tmp_path / "paper")
     assert data["tab:confidence-blindness"]["measured"] is None  # its precondition was not met
-    page = (tmp_path / "paper" / file_name("tab:confidence-blindness")).read_text()
+    page = section(tmp_path / "paper", "tab:confidence-blindness")
     assert "Not run." in page
     assert "reweigh study confidence" in page
-    page = (tmp_path / "paper" / file_name("tab:ablation-amber-detail")).read_text()
+    page = section(tmp_path / "paper", "tab:ablation-amber-detail")
     assert "Not measured: " in page
 
 

@@ -13,6 +13,7 @@ import reweigh.cli.reproduce
 from reweigh.benchmarks.chair.benchmark import CHAIR
 from reweigh.cli.app import app
 from reweigh.errors import InputError, ReweighError
+from reweigh.files.outputs import RECORD
 from reweigh.paper.reproduce import METHODS, Pace, Protocol, Step, latencies, measure_pace
 from reweigh.world.scenes import scene
 
@@ -124,7 +125,7 @@ def test_the_plan_runs_nothing_but_a_measurement(small):
     hours = {one["step"]: one["hours"] for one in page["steps"]}
     assert hours["chair"] > hours["calibrate"] > 0
     assert hours["amber"] is None
-    assert sorted(path.name for path in out.iterdir()) == ["calibration.txt"]
+    assert sorted(path.name for path in out.iterdir()) == [RECORD, "calibration.txt"]
     shown = call(*arguments, "--plan")
     assert "hours here" in shown.stdout
 

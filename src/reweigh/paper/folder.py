@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError
-from reweigh.experiments.experiment import FRAME, read_frame, write_frame
+from reweigh.experiments.experiment import STUDY
 from reweigh.files.artifacts import drop_abandoned, sha256_file, sha256_json
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed
@@ -25,10 +25,11 @@ from reweigh.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute
 from reweigh.progress import bar
 from reweigh.results.html import Html, element, figure
 from reweigh.results.page import Page
+from reweigh.results.report import FRAME, read_frame, write_frame
 from reweigh.results.table import MISSING, Cell, Column, Table
 
 SCHEMA = 2
-PAGE, TABLE, SENTENCES, REPORT = "study.json", "table.csv", "sentences.md", "report.html"
+TABLE, SENTENCES, REPORT = "table.csv", "sentences.md", "report.html"
 
 
 def run_studies(names: Sequence[str], material: Material, out: Path) -> list[Outcome]:
@@ -70,14 +71,14 @@ def further_files(study: type[Study]) -> list[str]:
 
 def claim_study(folder: Path, study: type[Study]) -> None:
     """Refuse a folder with files of others under the names that a study writes."""
-    names = [PAGE, FRAME, TABLE, SENTENCES, *further_files(study)]
-    claim([folder / name for name in names], beside=folder / PAGE)
+    names = [STUDY, FRAME, TABLE, SENTENCES, *further_files(study)]
+    claim([folder / name for name in names])
 
 
 def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
     """Write a study's files; the page that vouches for them comes last."""
     claim_study(folder, outcome.study)
-    for name in (PAGE, *further_files(outcome.study)):
+    for name in (STUDY, *further_files(outcome.study)):
         (folder / name).unlink(missing_ok=True)
     drop_abandoned(folder)
     write_frame(outcome.frame, folder)
@@ -97,15 +98,15 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
         "unmet": outcome.unmet,
         "files": {name: sha256_file(folder / name) for name in (FRAME, TABLE, SENTENCES, *more)},
     }
-    write_sealed_output(folder / PAGE, page)
+    write_sealed_output(folder / STUDY, page)
 
 
 def read_study(folder: Path, study: type[Study], fingerprint: str | None = None) -> Outcome | None:
     """Read a finished study, of the same material if a fingerprint is given; None if a file is not as it was written."""
-    if not (folder / PAGE).is_file():
+    if not (folder / STUDY).is_file():
         return None
     try:
-        page = read_sealed(folder / PAGE)
+        page = read_sealed(folder / STUDY)
         whole = all(sha256_file(folder / name) == digest for name, digest in page["files"].items())
         if not whole or page["schema"] != SCHEMA or fingerprint not in (None, page["material_sha256"]):
             return None

@@ -1,62 +1,49 @@
-"""What every study is given: corpora of the calibration and evaluation images, the table in use, and its variants.
+"""What every study is given: the corpora of both image sets, the table in use and its variants, and the model.
 
-``prepare`` makes the material of a model and its images, or resumes it, and checks it against the table. Tables of other
-readouts are registered from the calibration corpus when a study asks for one. A study that needs the model finds it in
-``rerun``.
+What a pass over the images kept is in the corpora. What needs the model is answered again under an edit, with the kept
+evidence: every setting is an arm with one run folder, which resumes and which all studies share. The base answers are
+the corpus's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reweigh.benchmarks.bootstrap import RESAMPLES
-from reweigh.calibration.corpus import Corpus, open_corpus
-from reweigh.decoding import operating_point
-from reweigh.engines.transformers.measure import pair
-from reweigh.errors import InputError, MismatchError
-from reweigh.experiments.ablate.run import observations_beside
-from reweigh.experiments.readouts import ReadoutArm, readout_arm, set_difference
-from reweigh.families.anatomy import find_anatomy
-from reweigh.families.processor import prompt_hash, tokenizer_of
+import torch
+
+from reweigh.benchmarks.bootstrap import RESAMPLES, paired_difference
+from reweigh.benchmarks.chair.metrics import figures
+from reweigh.errors import MismatchError
+from reweigh.estimate import Estimate
+from reweigh.experiments.ablate.arms import RANK, Variant, readout_arm
+from reweigh.experiments.ablate.run import as_evidence, attach_variant, variant_ask
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm
+from reweigh.families.processor import tokenizer_of
 from reweigh.files.artifacts import sha256_file, sha256_json
+from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
-from reweigh.paper.corpus.make import ImageSet, make_corpus
 from reweigh.paper.corpus.store import MANIFEST, StudyCorpus
 from reweigh.provenance import versions
+from reweigh.runs.results import Scored
+from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.decoder import GREEDY
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
-from reweigh.world.pictures import draw
-from reweigh.world.scenes import scenes
 
 EMBEDDED = "reweigh world"
 """What tables of the embedded model call it."""
-ROUNDING = 0.01
-"""How far b0, the registered set and the median reference may be from the table's: machines round products differently."""
+FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
+"""Figures of CHAIR, and what the paper's tables call them."""
+BASE, PROBABILITY = "base", "probability"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Rerun:
-    """How a study answers the evaluation records again, for what cannot be read from the corpus.
-
-    Attributes:
-        loaded: Model and processor.
-        runs: The records, how they are asked and scored.
-        folder: Folder of the runs, one per configuration, which all studies share.
-        force: Whether a table of another model is accepted.
-    """
-
-    loaded: tuple[Any, Any]
-    runs: Runs
-    folder: Path
-    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +55,11 @@ class Material:
         evaluation: The corpus of the images that are scored; disjoint from the others.
         table: The DMRR table in use.
         beta: The maximum penalty in use.
-        seed: Seed of every draw.
+        loaded: Model and processor.
+        runs: The evaluation records, how they are asked and scored; its seed is that of every draw.
+        folder: Folder of the runs, one per setting.
+        force: Whether a table of another model is accepted.
         resamples: Draws of a bootstrap.
-        rerun: How records are answered again; None without a model.
         kept: The observations kept beside the table, at its layer, if there are any.
     """
 
@@ -78,9 +67,11 @@ class Material:
     evaluation: StudyCorpus
     table: ReferenceTable
     beta: float
-    seed: int = 42
+    loaded: tuple[Any, Any]
+    runs: Runs
+    folder: Path
+    force: bool = False
     resamples: int = RESAMPLES
-    rerun: Rerun | None = None
     kept: Observations | None = None
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -104,7 +95,7 @@ class Material:
     @property
     def draws(self) -> dict[str, int]:
         """The options of a bootstrap."""
-        return {"resamples": self.resamples, "seed": self.seed}
+        return {"resamples": self.resamples, "seed": self.runs.seed}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, computed once for all studies; the key must name everything it depends on."""
@@ -127,8 +118,8 @@ class Material:
         """
         return self.observations() if self.kept is None else self.kept
 
-    def arm(self, name: str, *, evidence: str | None = None) -> ReadoutArm:
-        """Return a readout's table and budget: ``rank``, or one of ``reweigh.experiments.readouts.ARMS``.
+    def arm(self, name: str, *, evidence: str | None = None) -> Variant:
+        """Return a readout's table and budget: ``rank``, or one of ``READOUT_ARMS`` of an ablation.
 
         ``evidence`` names a kept vector that replaces the readout's own, such as that of equalized logits.
         """
@@ -141,16 +132,64 @@ class Material:
 
     def pieces(self) -> tuple[list[str | None], set[int]]:
         """Return the tokenizer's pieces by id (None for ids beyond it), and the ids of special tokens."""
-        if self.rerun is None:
-            raise InputError("the tokenizer's pieces are needed", hint="prepare the material with its model")
-        tokenizer = tokenizer_of(self.rerun.loaded[1])
+        tokenizer = tokenizer_of(self.loaded[1])
         size = self.evaluation.vocab_size
         known = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), size))))
         return [*known, *[None] * (size - len(known))], set(tokenizer.all_special_ids)
 
-    def beside(self, name: str) -> Path | None:
-        """Return a folder beside the runs, where other commands leave what a study reads; None without a model."""
-        return None if self.rerun is None else self.rerun.folder.parent / name
+    def beside(self, name: str) -> Path:
+        """Return a folder beside the runs, where other commands leave what a study reads."""
+        return self.folder.parent / name
+
+    def base(self) -> Scored:
+        """Score the base model's answers, as the corpus has them."""
+
+        def ask(batch: Batch) -> Answered:
+            numbers = range(batch.start, batch.start + len(batch.records))
+            return Answered([Answer(self.evaluation.image(number).text) for number in numbers])
+
+        about = {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"}
+        return self._score(Arm(BASE, lambda: OpenArm(about, ask)))
+
+    def rank(self) -> Scored:
+        """Answer with the method itself."""
+        return self.run(self.arm(RANK))
+
+    def run(self, variant: Variant) -> Scored:
+        """Answer all records as an arm does and score them; a run of its name with other settings is refused."""
+
+        def opened() -> OpenArm:
+            session = attach_variant(*self.loaded, variant, self.beta, force=self.force)
+
+            def kept(number: int, readout: str) -> Evidence:
+                vector = self.evaluation.image(number).evidence[readout]
+                return as_evidence(torch.tensor(vector), readout, session)
+
+            about = {
+                "vector": variant.table.readout,
+                "donors": None if variant.donors is None else list(variant.donors),
+                "blind": variant.blind,
+                "clip": list(variant.clip),
+            }
+            ask = variant_ask(session, variant, kept, template=self.runs.template)
+            return OpenArm({**session.record(), "evidence": about}, ask)
+
+        return self._score(Arm(variant.name, opened))
+
+    @cached_property
+    def _experiment(self) -> Experiment:
+        return Experiment(self.runs, [], self.folder)
+
+    def _score(self, arm: Arm) -> Scored:
+        """Answer what has no answer yet, and score."""
+        with self._experiment.progress(1, [arm.name]):
+            self._experiment.answer(arm)
+        return self._experiment.score(arm)
+
+    def difference(self, first: Scored, second: Scored) -> dict[str, Estimate]:
+        """Subtract the figures of CHAIR, second minus first, drawing the same images for both."""
+        found = paired_difference(first.items, second.items, figures, **self.draws)
+        return {name: found[name] for name in FIGURES}
 
     def record(self) -> dict[str, Any]:
         """Return what results depend on."""
@@ -162,7 +201,7 @@ class Material:
             "layer": self.table.layer,
             "beta": self.beta,
             "table_sha256": self.table.fingerprint,
-            "seed": self.seed,
+            "seed": self.runs.seed,
             "resamples": self.resamples,
             "versions": versions(),
         }
@@ -183,126 +222,3 @@ def register(part: Observations, deployed: ReferenceTable, rule: str | None = No
     name = rule or rule_name(deployed)
     about = {**deployed.made_with, "rule": name, "images": len(part.images), "corpus": part.corpus}
     return ReferenceTable.build(deployed.layer, part.register(deployed.layer, rule=rule_named(name)), about)
-
-
-def prepare(
-    loaded: tuple[Any, Any],
-    runs: Runs,
-    out: Path,
-    *,
-    table: str,
-    layer: int | None = None,
-    beta: float | None = None,
-    calibration: Path | None = None,
-    resamples: int = RESAMPLES,
-    world: bool = False,
-    force: bool = False,
-) -> Material:
-    """Make the material of studies in a folder; what is already there is not made again.
-
-    Args:
-        loaded: Model and processor.
-        runs: How records are answered; with a batch size of 0, as many at once as in calibration.
-        out: The folder.
-        table: Folder or repository of the table in use.
-        layer: Its layer, if it has several.
-        beta: The maximum penalty; by default the one that goes with the table.
-        calibration: The images of the table; None for those of the embedded world.
-        resamples: Draws of a bootstrap.
-        world: Whether it is the embedded model.
-        force: Whether a table of another model is accepted.
-    """
-    runs.task.require(("chair_s", "chair_i"), "a study")
-    runs.task.require_records()
-    anatomy = find_anatomy(loaded[0])
-    found, _ = pair(anatomy, loaded[1], table, layer=layer, force=force)
-    bound = operating_point(anatomy, found, beta).beta
-    runs = replace(runs, batch_size=runs.batch_size or int(found.made_with["batch_size"]))
-    images = calibration_images(found, calibration, out / "pictures" / "calibration", world=world)
-    observed = calibration_corpus(loaded, found, images, out / "corpus" / "calibration", runs)
-    described = make_corpus(
-        *loaded,
-        ImageSet.of_task(runs.task),
-        out / "corpus" / "evaluation",
-        table=found,
-        batch_size=runs.batch_size,
-        seed=runs.seed,
-        template=runs.template,
-    )
-    kept = observations_beside(table)
-    return Material(
-        observed,
-        described,
-        found,
-        bound,
-        runs.seed,
-        resamples,
-        Rerun(loaded, runs, out / "runs", force),
-        None if kept is None else kept.at([found.layer]),
-    )
-
-
-def readouts_of(
-    loaded: tuple[Any, Any],
-    table: ReferenceTable,
-    calibration: Path | None,
-    out: Path,
-    runs: Runs,
-    *,
-    world: bool = False,
-) -> Callable[[str], ReadoutArm]:
-    """Return a function that registers an ablation's readout arms; the calibration images are read once for all."""
-    images = calibration_images(table, calibration, out / "calibration", world=world)
-    corpus = calibration_corpus(loaded, table, images, out / "corpus", runs)
-    rule = rule_named(rule_name(table))
-    return cache(lambda name: readout_arm(name, table, corpus.observations, rule=rule))
-
-
-def calibration_images(table: ReferenceTable, source: Path | None, drawings: Path, *, world: bool) -> Corpus:
-    """Open the images that a table was calibrated on; draw those of the embedded world."""
-    if source is not None:
-        return open_corpus(source)
-    if not world:
-        raise InputError(
-            "the calibration images are not given",
-            hint="give the folder or manifest that the table was calibrated on: --calibration IMAGES",
-        )
-    for scene in scenes("calibration", int(table.made_with["images"])):
-        draw(scene, drawings)
-    return open_corpus(drawings)
-
-
-def calibration_corpus(
-    loaded: tuple[Any, Any], table: ReferenceTable, images: Corpus, folder: Path, runs: Runs
-) -> StudyCorpus:
-    """Make the corpus of a table's calibration images, decoded as they were then; refuse one that gives another table."""
-    made = table.made_with
-    if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], runs.template)):
-        raise MismatchError(
-            "the table was calibrated with a different prompt template from the one in use",
-            hint="give the calibration's template with --model-option template=TEXT",
-        )
-    corpus = make_corpus(
-        *loaded,
-        ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"]),
-        folder,
-        table=table,
-        batch_size=made["batch_size"],
-        seed=runs.seed,
-        template=runs.template,
-    )
-    check_reproduces(corpus.observations(), table)
-    return corpus
-
-
-def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
-    """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
-    found = register(observations, table)
-    compared = table.compare(found)
-    close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
-    if not close or (compared["median_abs_log_ratio"] or 0.0) > ROUNDING:
-        raise MismatchError(
-            f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
-            f"in use has {table.scale:.6g} and {len(table)}; {compared['common']} tokens are in both",
-            hint="give the images that the table was calibrated on, and the model as it was then",
-        )

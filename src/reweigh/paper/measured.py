@@ -10,13 +10,14 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
+from reweigh.experiments.experiment import STUDY
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
-from reweigh.paper.answers import FIGURES
-from reweigh.paper.folder import PAGE, read_study
+from reweigh.paper.folder import read_study
+from reweigh.paper.material import EMBEDDED, FIGURES
 from reweigh.paper.study import Entries, Entry
 from reweigh.rivals import DECODERS
-from reweigh.runs.results import ScoredRun, read_scored
+from reweigh.runs.results import Scored, read_scored
 
 ABLATION, COMPARISON = "ablation.json", "comparison.json"
 SHUFFLED = "shuffled"
@@ -106,13 +107,18 @@ def read_studies(folder: Path) -> dict[str, Measured]:
         outcome = read_study(folder / name, STUDIES[name])
         if outcome is None or outcome.unmet is not None:
             continue
-        record = read_sealed(folder / name / PAGE)["material"]
+        record = read_sealed(folder / name / STUDY)["material"]
         model = str(record["identity"].get("model_id") or "a model")
         on = f"{record['images']['evaluation']:,} evaluation images, layer {record['layer']}, beta {record['beta']:g}"
         for label, values in outcome.study().fill(outcome.frame).items():
             by = f"reweigh study {name}"
             found[label] = Measured(model, on, by, defined(values), folder / name, outcome.sentences)
     return found
+
+
+def model_name(given: str) -> str:
+    """Return a model's name as studies have it: commands call the embedded one ``world``, its tables otherwise."""
+    return EMBEDDED if given == "world" else given
 
 
 def defined(values: Entries) -> dict[Entry, Estimate]:
@@ -152,7 +158,7 @@ def read_ablation(folder: Path) -> dict[str, Measured]:
             if arm in names
             for metric, value in numbers.items()
         }
-        return Measured(str(page["model"]), on, "reweigh ablate", defined(values))
+        return Measured(model_name(page["model"]), on, "reweigh ablate", defined(values))
 
     return {
         "tab:signal-ablation": measured(ARMS),
@@ -185,7 +191,7 @@ def read_comparison(folder: Path) -> dict[str, Measured]:
     }
     tables = {"tab:chair-amber": both, "tab:chair-full": found, "tab:amber-full": amber}
     return {
-        label: Measured(str(page["model"]), "the records of its benchmarks", "reweigh compare", values)
+        label: Measured(model_name(page["model"]), "the records of its benchmarks", "reweigh compare", values)
         for label, values in tables.items()
         if values
     }
@@ -200,15 +206,15 @@ def read_judged(folder: Path) -> dict[str, Measured]:
             scored = read_rated(run)
             if scored is None:
                 continue
-            model = str((scored.record or {}).get("model", {}).get("id", "a model"))
+            model = model_name((scored.record or {}).get("model", {}).get("id", "a model"))
             title = DECODERS[run.name].title if run.name in DECODERS and run.name != "base" else "Base"
-            if figure in scored.metrics:
-                found[Entry(title, metric)] = scored.metrics[figure]
+            if figure in scored.summary.metrics:
+                found[Entry(title, metric)] = scored.summary.metrics[figure]
     on = "the questions of MMHal-Bench and MM-Vet"
     return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
 
 
-def read_rated(run: Path) -> ScoredRun | None:
+def read_rated(run: Path) -> Scored | None:
     """Read a run by whichever judge rated it; None if none did."""
     for judge in ("", "systemone"):
         with suppress(InputError):

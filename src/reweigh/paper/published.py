@@ -1,9 +1,9 @@
 """The paper's numbers, the commands that measure them, and whether orders agree.
 
 ``published.json`` holds the numbers: for each label the title, what they were measured on, the metrics with the direction
-that is better, which orders to compare, and rows of model, name and one value per metric (a number, ``[value, low, high]``
-or null). Sizes of different models are not comparable; which of two is larger is. Entries that the paper shows as equal are
-not compared. A test parses every command with the real command line.
+that is better, which orders to compare, the commands that measure them unless a study does, and rows of model, name and one
+value per metric (a number, ``[value, low, high]`` or null). Sizes of different models are not comparable; which of two is
+larger is. Entries that the paper shows as equal are not compared. A test parses every command with the real command line.
 """
 
 from __future__ import annotations
@@ -25,38 +25,11 @@ REFERENCE = "LLaVA-1.5-7B"
 """The paper's main model, which a model that is not the paper's is compared with."""
 SIGNS = {1: ">", 0: "=", -1: "<"}
 
-READOUTS = "zscore,zscore-matched,mean-probability,standardized-probability"
-AMBER = "-b amber-generative -b amber-discriminative"
 FIRST = {
     "cost": "reweigh speed MODEL --table TABLE -o study/speed",
     "grid": "reweigh tune MODEL -b chair --table TABLE -o study/tuning",
 }
 """What a study reads and does not run itself."""
-OTHERS = {
-    "tab:chair-amber": (f"reweigh compare MODEL --table TABLE -b chair {AMBER}",),
-    "tab:chair-full": ("reweigh compare MODEL --table TABLE -b chair",),
-    "tab:amber-full": (f"reweigh compare MODEL --table TABLE {AMBER}",),
-    "tab:mmhal-bench": (
-        "reweigh eval run MODEL --table TABLE -b mmhal -o runs/mmhal",
-        "reweigh eval score runs/mmhal",
-        "reweigh eval run MODEL --table TABLE -b mmvet -o runs/mmvet",
-        "reweigh eval score runs/mmvet",
-    ),
-    "tab:signal-ablation": ("reweigh ablate MODEL -b chair --table TABLE",),
-    "tab:ablation-chair-detail": ("reweigh ablate MODEL -b chair --table TABLE",),
-    "tab:normalized-readout-control": (
-        f"reweigh ablate MODEL -b chair --table TABLE --calibration IMAGES --arms {READOUTS}",
-    ),
-    "fig:amber-examples": (
-        "reweigh eval run MODEL -b amber-generative --decoder base -o runs/amber-base",
-        "reweigh eval score runs/amber-base",
-        "reweigh eval run MODEL --table TABLE -b amber-generative -o runs/amber",
-        "reweigh eval score runs/amber",
-        "reweigh eval diff runs/amber-base runs/amber -o amber.html",
-    ),
-}
-NOT_MEASURED = {"tab:ablation-amber-detail": "no command runs the ablation's arms on AMBER"}
-"""Tables with numbers that no command measures, and why."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +70,8 @@ class Published:
         compare: Orders: metrics whose ``rows`` are ordered, pairs of ``columns`` ordered within a row, metrics whose
             ``sign`` counts.
         values: The numbers of each model.
+        run: The commands that measure them, in their order; empty if there is nothing to measure, or nothing does.
+        not_measured: Why no command measures its numbers, if so.
     """
 
     label: str
@@ -105,6 +80,8 @@ class Published:
     metrics: Mapping[str, Literal["lower", "higher"] | None]
     compare: Mapping[str, Sequence[Any]]
     values: Mapping[str, Entries]
+    run: Sequence[str] = ()
+    not_measured: str | None = None
 
     @property
     def kind(self) -> str:
@@ -167,15 +144,15 @@ def _published(label: str, page: Mapping[str, Any]) -> Published:
             if number is not None:
                 found = Estimate(*number) if isinstance(number, list) else Estimate(number)
                 values.setdefault(model, {})[Entry(row, metric)] = found
-    return Published(label, page["title"], page["on"], page["metrics"], page["compare"], values)
+    about = {name: page[name] for name in ("title", "on", "metrics", "compare")}
+    run = page.get("run") or study_commands(label)
+    return Published(label, **about, values=values, run=run, not_measured=page.get("not_measured"))
 
 
-def commands(label: str) -> tuple[str, ...]:
-    """Return the commands that measure a table or figure, in their order; none if there is nothing to measure."""
-    if label in OTHERS:
-        return OTHERS[label]
+def study_commands(label: str) -> list[str]:
+    """Return the commands of the study that fills a table or figure, if one does."""
     for name in STUDIES:
         if label in STUDIES[name].labels:
             study = f"reweigh study {name} MODEL -b chair --table TABLE --calibration IMAGES -o study"
-            return (FIRST[name], study) if name in FIRST else (study,)
-    return ()
+            return [FIRST[name], study] if name in FIRST else [study]
+    return []

@@ -20,7 +20,7 @@ from reweigh.benchmarks.coco import Coco
 from reweigh.benchmarks.data.store import find_files
 from reweigh.benchmarks.open import data_folder
 from reweigh.errors import InputError
-from reweigh.files.artifacts import write_text
+from reweigh.files.outputs import write_output
 from reweigh.images import read_image
 from reweigh.paper.published import REFERENCE, published
 from reweigh.paper.study import Entry
@@ -142,7 +142,7 @@ class Protocol:
             )
         chosen = sample_images(files, count=IMAGES, seed=CALIBRATION_SEED)[: self.images]
         paths = [find_image(self.coco, files[identity]).resolve() for identity in chosen]
-        write_text(self.manifest, "".join(f"{path}\n" for path in paths))
+        write_output(self.manifest, "".join(f"{path}\n" for path in paths))
         return paths
 
     def steps(self) -> list[Step]:

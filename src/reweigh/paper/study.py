@@ -33,7 +33,6 @@ LEAST_IMAGES = 30
 """No study prints a number for fewer images."""
 FIGURE, FRAGMENT = "figure", "fragment.html"
 """A study's drawing (.png and .svg), and markup that it adds to its part of the page."""
-NO_MODEL = "it needs the model to answer the records again"
 Need = Callable[[Material], str | None]
 """A precondition: returns why a study cannot be computed, or None."""
 
@@ -48,11 +47,6 @@ def too_few(images: Sized, kind: str = "images") -> str | None:
 def enough_images(material: Material) -> str | None:
     """Require enough evaluation images."""
     return too_few(material.evaluation)
-
-
-def a_model(material: Material) -> str | None:
-    """Require a model that answers the records again."""
-    return NO_MODEL if material.rerun is None else None
 
 
 def both_kinds(material: Material) -> str | None:

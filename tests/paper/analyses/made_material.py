@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from reweigh.experiments.readouts import ReadoutArm
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.paper.corpus.image import Mention, StudyImage
 from reweigh.paper.corpus.reading import PositionSummary
 from reweigh.tables.table import ReferenceTable
@@ -57,6 +58,10 @@ def table(references: dict[int, float], scale: float = 1.0) -> ReferenceTable:
     return ReferenceTable(0, scale, tokens, values, np.full(len(tokens), 9), {"rule": "stable"})
 
 
+def read_as(made: ReferenceTable, readout: str) -> ReferenceTable:
+    return replace(made, made_with={**made.made_with, "readout": readout})
+
+
 class MadeCorpus(list[StudyImage]):
     """Images as a corpus gives them."""
 
@@ -74,8 +79,8 @@ def material(
 ) -> Any:
     """Material of made images without a model; the probability arm reads ``logprob``."""
     arms = {
-        "rank": ReadoutArm("rank", "dmrr", rank or table({})),
-        "probability": ReadoutArm("probability", "logprob", probability or table({})),
+        "rank": Variant("rank", rank or table({})),
+        "probability": Variant("probability", read_as(probability or table({}), "logprob")),
     }
     return SimpleNamespace(
         evaluation=MadeCorpus(make(number) for number in range(images)),
@@ -85,6 +90,5 @@ def material(
         pieces=lambda: (PIECES, {SPECIAL}),
         beta=beta,
         draws={"resamples": resamples, "seed": 3},
-        rerun=None,
         is_embedded=False,
     )

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.base import Item
 from reweigh.estimate import Estimate
 from reweigh.paper.analyses.cases import (
-    Choice,
     degenerate,
     net_removal,
     new_classes,
-    ordered,
     repetition,
 )
 from reweigh.paper.study import finding
+from reweigh.results.examples import highest
 
 
 def item(identity: int | str, *named: str) -> Item:
@@ -27,8 +26,8 @@ def item(identity: int | str, *named: str) -> Item:
 
 
 def test_the_highest_score_goes_first_and_ties_go_by_id() -> None:
-    assert ordered({10: 2, 9: 2, 3: 5, 1: 0, 2: -4}) == [Choice(3, 5), Choice(9, 2), Choice(10, 2)]
-    assert [one.image for one in ordered({"b": 1, "a": 1})] == ["a", "b"]
+    assert highest({10: 2, 9: 2, 3: 5, 1: 0, 2: -4}) == [3, 9, 10]
+    assert highest({"b": 1, "a": 1}) == ["a", "b"]
 
 
 @given(st.dictionaries(st.integers(0, 50), st.integers(-3, 3)))
@@ -38,7 +37,7 @@ def test_the_order_agrees_with_repeated_search(scores: dict[int, int]) -> None:
         best = min(image for image, score in left.items() if score == max(left.values()))
         expected.append(best)
         del left[best]
-    assert [one.image for one in ordered(scores)] == expected
+    assert highest(scores) == expected
 
 
 def test_scores_of_the_rules() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import NumericsError
-from reweigh.experiments.readouts import BUDGET, ReadoutArm
+from reweigh.experiments.ablate.arms import BUDGET, Variant
 from reweigh.paper.analyses.rescaling import (
     BOTH,
     CENTRED,
@@ -135,7 +135,7 @@ class Corpus(list):
 def material(images):
     def arm(name, *, evidence=None):
         found = {"rank": RANKED, "probability": LOGGED, BUDGET: RANKED}[name]
-        return ReadoutArm(name, found.readout, found, 1.0)
+        return Variant(name, found)
 
     return SimpleNamespace(
         evaluation=Corpus(images), table=RANKED, arm=arm, beta=BETA, draws={"resamples": 50, "seed": 2}
@@ -258,7 +258,7 @@ def test_a_shift_of_all_log_probabilities_leaves_nothing_once_it_is_taken_out():
 
 
 def test_a_field_is_zero_where_nothing_is_registered():
-    field = Field.of(ReadoutArm("rank", "dmrr", table({1: 0.5}, 0.5), 2.0), 4)
+    field = Field.of(Variant("rank", table({1: 0.5}, 0.5), factor=2.0), 4)
     evidence, ids = np.array([0.0, 0.25, 0.0]), np.array([0, 1, 3])
     assert field.strengths(ids, evidence).tolist() == [0.0, 0.5, 0.0]
     assert np.isnan(field.deficits(ids, evidence)).tolist() == [True, False, True]

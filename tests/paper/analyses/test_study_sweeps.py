@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,9 +20,9 @@ from reweigh.paper.analyses.grid import Grid
 from reweigh.paper.analyses.sizes import require_same
 from reweigh.paper.analyses.specificity import verdict
 from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, settings_of
-from reweigh.paper.material import register
+from reweigh.paper.material import Material, register
 from reweigh.paper.study import compute
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def shipped():  # type: ignore[no-untyped-def]
 
 
 def files(table, folder: Path) -> dict[str, bytes]:  # type: ignore[no-untyped-def]
-    return {path.name: path.read_bytes() for path in sorted(table.save(folder).iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(table.save_pretrained(folder).iterdir())}
 
 
 def test_the_prefix_of_all_images_is_the_shipped_table_byte_for_byte(shipped, tmp_path: Path) -> None:
@@ -70,11 +71,15 @@ def test_scene_mixes_split_the_own_images(shipped) -> None:
 def test_the_grid_of_the_shipped_search(shipped) -> None:
     _, table = shipped
     point = world.operating_point()
-    frame = compute(Grid, SimpleNamespace(evaluation=range(40), beside=lambda name: None, table=table)).frame
+    frame = compute(
+        Grid, SimpleNamespace(evaluation=range(40), beside=lambda name: Path("none", name), table=table)
+    ).frame
     assert len(frame.pick(quantity="chair_s")) == 1 + len(point["grid"])
     [chosen] = frame.pick(note="chosen", quantity="chair_s")
     assert (chosen["layer"], chosen["beta"]) == (point["layer"], point["beta"])
-    other = SimpleNamespace(beside=lambda name: None, table=SimpleNamespace(layer=0, fingerprint="another"))
+    other = SimpleNamespace(
+        beside=lambda name: Path("none", name), table=SimpleNamespace(layer=0, fingerprint="another")
+    )
     assert "reweigh tune" in str(compute(Grid, other).unmet)
 
 
@@ -90,14 +95,16 @@ def scored(hallucinated: list[int]) -> Scored:
 class Made(Sweep):
     """Two settings, one of which could not be run."""
 
-    def settings(self, material, answers):  # type: ignore[no-untyped-def]
+    def settings(self, material):  # type: ignore[no-untyped-def]
         yield Setting("small", scored([1, 0, 0, 0]), {"registered": 7})
         yield Setting("large", None, note="needs a larger panel")
 
 
 def test_a_setting_has_figures_and_paired_differences() -> None:
-    answers = SimpleNamespace(base=lambda: scored([1, 1, 0, 0]))
-    material = SimpleNamespace(draws={"resamples": 50, "seed": 1}, once=lambda key, make: answers)
+    drawn = SimpleNamespace(draws={"resamples": 50, "seed": 1})
+    material = SimpleNamespace(
+        base=lambda: scored([1, 1, 0, 0]), difference=partial(Material.difference, drawn)
+    )
     frame = Made().compute(material)
     assert frame.one(setting="base", quantity="chair_s").value == 50.0
     assert frame.one(setting="small", quantity="registered").value == 7

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reweigh.paper.corpus.image import onset, token_ends
+from reweigh.paper.corpus.image import onset
+from reweigh.text import token_ends
 
 PIECES = [" A", " hot", " d", "og", " and", " caf", "\ufffd", "é", ".", "</s>"]
 

@@ -47,10 +47,10 @@ def test_chunks_and_blocks_change_nothing(chunk, at_once, monkeypatch):
     whole = read_image_states(Lens(norm, head, chunk=12), states, seed=1, number=4)
     monkeypatch.setattr(sums, "AT_ONCE", at_once)
     found = read_image_states(Lens(norm, head, chunk=chunk), states, seed=1, number=4)
-    assert set(found.evidence) == set(EVIDENCE)
+    assert set(found["evidence"]) == set(EVIDENCE)
     for name in EVIDENCE:
-        np.testing.assert_allclose(found.evidence[name], whole.evidence[name], rtol=1e-4, atol=1e-6)
-    for one, other in ((found.original, whole.original), (found.equalized, whole.equalized)):
+        np.testing.assert_allclose(found["evidence"][name], whole["evidence"][name], rtol=1e-4, atol=1e-6)
+    for one, other in ((found[name], whole[name]) for name in ("original", "equalized")):
         np.testing.assert_allclose(one.scale, other.scale, rtol=1e-5)
         np.testing.assert_allclose(one.log_probability, other.log_probability, rtol=1e-4)
         assert np.array_equal(one.counts, other.counts)

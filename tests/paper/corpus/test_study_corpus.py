@@ -208,3 +208,12 @@ def test_impossible_corpora_are_refused_under_a_right_hash(corpus, tmp_path, nam
     spoilt = resealed(corpus, tmp_path / "spoilt", IMPOSSIBLE[name])
     with pytest.raises(ArtifactError, match="spoilt"):
         list(StudyCorpus.open(spoilt))
+
+
+def test_an_image_is_found_by_its_number(corpus):
+    every = list(corpus)
+    for number in (4, 0, 3, 3):
+        assert corpus.image(number).text == every[number].text
+        assert corpus.image(number).number == number
+    with pytest.raises(ArtifactError, match="99"):
+        corpus.image(99)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reweigh.decoding import attach
 from reweigh.errors import MismatchError
+from reweigh.experiments.ablate import run as ablation
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.images import read_image
-from reweigh.paper import answers
-from reweigh.paper.answers import Answers
-from reweigh.paper.material import Rerun
+from reweigh.paper import material as reading
+from reweigh.paper.material import Material
 from reweigh.runs.model import describe_model
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Runs
@@ -25,30 +25,24 @@ BETA = 9.0
 
 
 @pytest.fixture
-def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
+def material(passing: Any, corpus: Any, tmp_path: Path) -> Material:
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
-    rerun = Rerun((passing.model, passing.processor), runs, tmp_path / "runs", True)
-    return SimpleNamespace(
-        evaluation=corpus,
-        table=passing.table,
-        beta=BETA,
-        rerun=rerun,
-    )
+    loaded = passing.model, passing.processor
+    return Material(corpus, corpus, passing.table, BETA, loaded, runs, tmp_path / "runs", force=True)
 
 
 def texts(material: Any, name: str) -> list[str]:
-    lines = (material.rerun.folder / name / RESPONSES).read_text().splitlines()
+    lines = (material.folder / name / RESPONSES).read_text().splitlines()
     return [json.loads(line)["response"] for line in lines]
 
 
 def test_base_answers_are_the_corpus_s_and_need_no_model(material: Any, corpus: Any) -> None:
-    material.rerun = replace(material.rerun, loaded=())
-    Answers(material).base()
+    replace(material, loaded=()).base()
     assert texts(material, "base") == [image.text for image in corpus]
 
 
 def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, passing: Any) -> None:
-    Answers(material).rank()
+    material.rank()
     session = attach(passing.model, passing.processor, table=passing.table, beta=BETA, force=True)
     expected = []
     records = passing.task.records
@@ -64,35 +58,34 @@ def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, pas
 
 
 def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
-    runs = Answers(material)
-    first = runs.rank()
-    before = (material.rerun.folder / "rank" / RESPONSES).read_bytes()
-    assert runs.rank().summary.metrics == first.summary.metrics
-    assert (material.rerun.folder / "rank" / RESPONSES).read_bytes() == before
+    first = material.rank()
+    before = (material.folder / "rank" / RESPONSES).read_bytes()
+    assert material.rank().summary.metrics == first.summary.metrics
+    assert (material.folder / "rank" / RESPONSES).read_bytes() == before
 
 
 def test_donors_and_blindness_change_whose_evidence_is_given(
     material: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
-    wrap = answers.as_evidence
-    monkeypatch.setattr(
-        answers, "as_evidence", lambda vector, *more: given.append(vector) or wrap(vector, *more)
-    )
-    runs, count = Answers(material), len(material.evaluation)
+    wrap = ablation.as_evidence
+    for module in (ablation, reading):
+        monkeypatch.setattr(
+            module, "as_evidence", lambda vector, *more: given.append(vector.numpy()) or wrap(vector, *more)
+        )
+    count = len(material.evaluation)
     own = [image.evidence["dmrr"] for image in material.evaluation]
-    runs.run("shifted", material.table, donors=[*range(1, count), 0])
+    material.run(Variant("shifted", material.table, donors=[*range(1, count), 0]))
     assert all((one == other).all() for one, other in zip(given, [*own[1:], own[0]], strict=True))
     given.clear()
-    runs.run("blind", material.table, blind=True)
+    material.run(Variant("blind", material.table, blind=True))
     assert len(given) == count
     assert not any(one.any() for one in given)
 
 
 def test_a_run_of_the_same_name_with_another_table_is_not_mistaken_for_the_first(material: Any) -> None:
-    runs = Answers(material)
-    runs.run("one", material.table)
+    material.run(Variant("one", material.table))
     other = replace(material.table, references=material.table.references * 0.5)
     with pytest.raises(MismatchError, match="table"):
-        runs.run("one", other)
-    assert runs.run("two", other) is not runs.run("one", material.table)
+        material.run(Variant("one", other))
+    assert material.run(Variant("two", other)) is not material.run(Variant("one", material.table))

@@ -9,7 +9,7 @@ one assignment switches, those whose role is structural.
 
 The role of a token follows from its piece alone, without a tagger and without context. In this order: *special* (control
 tokens, bytes that are not text), *punctuation* (no letter and no digit: marks, blanks, line ends), *special* again for
-pieces inside a word, *structural* (a word of the closed list below), else *lexical*.
+pieces inside a word, *structural* (a word of the closed list in ``structural_words.json``), else *lexical*.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
-from reweigh.files.artifacts import to_json
+from reweigh.experiments.ablate.arms import RANK
+from reweigh.files.artifacts import read_json, to_json
 from reweigh.files.outputs import write_output
 from reweigh.paper.analyses.steps import (
     ONSET,
@@ -37,10 +38,9 @@ from reweigh.paper.analyses.steps import (
     selectivity,
     switches,
 )
-from reweigh.paper.answers import PROBABILITY, RANK
 from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
-from reweigh.paper.material import Material
+from reweigh.paper.material import PROBABILITY, Material
 from reweigh.paper.study import (
     FRAGMENT,
     Dots,
@@ -62,24 +62,9 @@ STARTS = ("▁", "Ġ", " ")
 INSIDE = "##"
 """How others mark every further piece."""
 
-WORDS = {
-    "articles, determiners, quantifiers": """a an the this that these those some any each every either neither no all both
-        half several many much few more most less least another other such what which whose one""",
-    "pronouns": """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she
-        her hers herself it its itself they them their theirs themselves who whom whoever something someone anything
-        anyone nothing none everything everyone there here""",
-    "prepositions and particles": """about above across after against along alongside amid among amongst around as at atop
-        before behind below beneath beside besides between beyond by down during except for from in inside into like near
-        nearby of off on onto opposite out outside over past per through throughout to toward towards under underneath
-        until up upon via with within without away together""",
-    "conjunctions": """and but or nor so yet if then than because although though while whereas whether since unless when
-        where wherever how why""",
-    "auxiliaries and copulas": """am is are was were be been being do does did done doing have has had having can could may
-        might must shall should will would""",
-    "negation and degree": "not also too very just only even still",
-}
+WORDS: dict[str, str] = read_json(Path(__file__).with_name("structural_words.json"))
+"""The closed list of function words, by their kind."""
 FUNCTION_WORDS = frozenset(word for words in WORDS.values() for word in words.split())
-"""The closed list of function words."""
 
 ARMS = (RANK, PROBABILITY)
 EFFECT, ROLE, SHARE = "effect", "role", "share"

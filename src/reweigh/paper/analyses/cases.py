@@ -10,17 +10,16 @@ that the edit changes, of the first image by net removal where that step is the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reweigh.benchmarks.types import Id, Item
-from reweigh.engines.transformers.measure import measure
-from reweigh.errors import InputError
-from reweigh.experiments.ablate.arms import UNBOUNDED, global_reference
+from reweigh.experiments.ablate.arms import RANK, UNBOUNDED, Variant, global_reference
+from reweigh.experiments.steps import evidence_maps
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import to_json
 from reweigh.files.outputs import write_output
@@ -28,17 +27,17 @@ from reweigh.images import read_image
 from reweigh.method.trace import CandidateRow, Step
 from reweigh.paper.analyses.allocation import piece_texts
 from reweigh.paper.analyses.steps import Field, switches, winner
-from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
 from reweigh.paper.corpus.image import StudyImage
-from reweigh.paper.material import Material, Rerun
-from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, a_model, enough_images, row
+from reweigh.paper.material import BASE, PROBABILITY, Material
+from reweigh.paper.study import FIGURE, FRAGMENT, Study, row
 from reweigh.results.charts import chart
-from reweigh.results.examples import response, thumbnail
+from reweigh.results.examples import answer, example, highest
 from reweigh.results.frame import Frame
-from reweigh.results.html import Html, card, element, join, legend
-from reweigh.results.mechanism import Candidate, draw_step, heatmap, visible
+from reweigh.results.html import Html, element, join, legend
+from reweigh.results.mechanism import Candidate, draw_step, visible
 from reweigh.runs.diff import hallucinated, repetition
 from reweigh.runs.record import find_image
+from reweigh.runs.results import Scored
 
 REMOVAL, OVER, DEGENERATE, MISPLACED = "net removal", "rank over probability", "degenerate", "misallocated"
 ORDERS = {
@@ -55,20 +54,6 @@ TEXTS = "cases.json"
 SIDE = 336
 LIMIT = 6
 """Candidates with the highest logits that are drawn."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An image and its score."""
-
-    image: Id
-    score: int
-
-
-def ordered(scores: Mapping[Id, int]) -> list[Choice]:
-    """Order the images with a positive score, the highest first; ties by image id, numbers before names."""
-    found = [Choice(image, score) for image, score in scores.items() if score > 0]
-    return sorted(found, key=lambda one: (-one.score, isinstance(one.image, str), one.image))
 
 
 def net_removal(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
@@ -93,24 +78,19 @@ def new_classes(arm: Sequence[Item], *others: Sequence[Item]) -> dict[Id, int]:
     return {item.id: len(set(hallucinated(item)) - known.get(item.id, set())) for item in arm}
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Items and texts of the runs that cases are chosen from, by image, and the order of each rule."""
-
-    items: Mapping[str, Mapping[Id, Item]]
-    texts: Mapping[str, Mapping[Id, str]]
-    orders: Mapping[str, list[Choice]]
+Chosen = tuple[dict[str, Scored], dict[str, dict[Id, int]]]
+"""The runs that cases are chosen from, and for each rule the scores of its images, in their order."""
 
 
 def choose(material: Material) -> Chosen:
     """Answer under every arm, score, and order the answers by each rule."""
-    answers, table = Answers.of(material), material.table
+    table = material.table
     scored = {
-        BASE: answers.base(),
-        PROBABILITY: answers.probability(),
-        RANK: answers.rank(),
-        "unbounded": answers.run("unbounded", table, clip=UNBOUNDED),
-        "global": answers.run("global", global_reference(table)),
+        BASE: material.base(),
+        PROBABILITY: material.run(material.arm(PROBABILITY)),
+        RANK: material.rank(),
+        "unbounded": material.run(Variant("unbounded", table, clip=UNBOUNDED)),
+        "global": material.run(Variant("global", global_reference(table))),
     }
     items = {name: run.items for name, run in scored.items()}
     removed, other = (net_removal(items[BASE], items[name]) for name in (RANK, PROBABILITY))
@@ -120,11 +100,7 @@ def choose(material: Material) -> Chosen:
         DEGENERATE: degenerate(items[BASE], items["unbounded"]),
         MISPLACED: new_classes(items["global"], items[BASE], items[RANK]),
     }
-    return Chosen(
-        {name: {item.id: item for item in some} for name, some in items.items()},
-        {name: one.run.texts for name, one in scored.items() if one.run is not None},
-        {rule: ordered(one) for rule, one in scores.items()},
-    )
+    return scored, {rule: {image: one[image] for image in highest(one)} for rule, one in scores.items()}
 
 
 def chosen(material: Material) -> Chosen:
@@ -148,13 +124,12 @@ class Cases(Study):
         ("place", "place in that order"),
         ("image", "the image"),
     )
-    needs = (enough_images, a_model)
 
     def compute(self, material: Material) -> Frame:
         return Frame(
-            row(choice.score, case=case, order=ORDERS[case], place=place, image=choice.image)
-            for case, choices in chosen(material).orders.items()
-            for place, choice in enumerate(choices[:SHOWN], start=1)
+            row(score, case=case, order=ORDERS[case], place=place, image=image)
+            for case, scores in chosen(material)[1].items()
+            for place, (image, score) in enumerate(islice(scores.items(), SHOWN), start=1)
         )
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
@@ -168,16 +143,21 @@ class Cases(Study):
         return [f"First by each rule: {'; '.join(found)}.", "Cases illustrate; the other studies measure."]
 
     def extras(self, frame: Frame, material: Material, folder: Path) -> None:
-        """Draw the step, and show the cases with their pictures: both need the model."""
-        if material.rerun is None:
-            raise InputError(f"cases cannot be drawn: {NO_MODEL}")
-        found = chosen(material)
-        first = {case: choices[0].image for case, choices in found.orders.items() if choices}
-        page: dict[str, Any] = {"cases": {case: _case(found, case, image) for case, image in first.items()}}
-        parts = [legend(), *(_card(found, case, image, material.rerun) for case, image in first.items())]
-        step = choose_step(material, [one.image for one in found.orders[REMOVAL]])
+        """Draw the step, and show the cases with their pictures."""
+        scored, orders = chosen(material)
+        page: dict[str, Any] = {"cases": {}}
+        parts = [legend()]
+        for case in (case for case, images in orders.items() if images):
+            image = next(iter(orders[case]))
+            titles = {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
+            page["cases"][case] = _case(case, image, {name: scored[name] for name in titles})
+            sides = [(title, scored[name]) for name, title in titles.items()]
+            words = f"First by {ORDERS[case]}."
+            file = _picture_file(material, image)
+            parts.append(example(image, sides, file, words, title=f"{case.capitalize()}: {image}"))
+        step = choose_step(material, list(orders[REMOVAL]))
         if step is not None:
-            page["step"], caption = show_step(material, material.rerun, *step, folder)
+            page["step"], caption = show_step(material, *step, folder)
             parts.insert(0, caption)
         write_output(folder / FRAGMENT, join(parts))
         write_output(folder / TEXTS, to_json(page))
@@ -232,16 +212,18 @@ def recorded_step(image: StudyImage, number: int, field: Field, beta: float, tex
 
 
 def show_step(
-    material: Material, rerun: Rerun, image: StudyImage, number: int, folder: Path
+    material: Material, image: StudyImage, number: int, folder: Path
 ) -> tuple[dict[str, Any], Html]:
     """Draw a step beside the picture with the evidence of both winners; return what was drawn, and a caption."""
-    texts = [visible(text) for text in piece_texts(material.pieces()[0])]
+    runs, texts = material.runs, [visible(text) for text in piece_texts(material.pieces()[0])]
     field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
     step = recorded_step(image, number, field, material.beta, texts)
     winners = [step.winner_before, step.winner_after]
     loser, gainer = (texts[token] for token in winners)
-    shown = read_image(_picture_file(rerun, image.id))
-    painted = _painted(rerun, material.table.layer, shown, winners)
+    shown = read_image(_picture_file(material, image.id))
+    inputs = build_inputs(*material.loaded, [shown], [runs.task.records[0].prompt], template=runs.template)
+    large = shown.convert("RGB").resize((SIDE, SIDE * shown.height // shown.width))
+    painted, _ = evidence_maps(material.loaded[0], inputs, material.table.layer, winners, large)
     draw_mechanism(step.plot_rows(), shown, painted, [loser, gainer], folder / FIGURE)
     caption = (
         f"Step {number} of image {image.id}: the edit takes the lead from “{loser}”, a hallucinated mention, and gives it "
@@ -275,53 +257,14 @@ def draw_mechanism(
         draw_step(panels[0, 0].figure.add_subplot(grid[1, :]), rows, limit=LIMIT)
 
 
-def _picture_file(rerun: Rerun, image: Id) -> Path:
-    task = rerun.runs.task
+def _picture_file(material: Material, image: Id) -> Path:
+    task = material.runs.task
     return find_image(task.images, next(record.image for record in task.records if record.id == image))
 
 
-def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> list[bytes]:
-    """Paint the evidence of some tokens on the picture; nothing for a family whose positions have no grid."""
-    model, processor = rerun.loaded
-    prompt, template = rerun.runs.task.records[0].prompt, rerun.runs.template
-    inputs = build_inputs(model, processor, [shown], [prompt], template=template)
-    [found] = measure(model, inputs, [layer], locate=list(tokens))
-    if found is None:
-        return []
-    try:
-        grids = [found.grid(layer, index).numpy() for index in range(len(tokens))]
-    except InputError:
-        return []
-    top = max(float(np.nanmax(grid)) for grid in grids)
-    large = shown.convert("RGB").resize((SIDE, SIDE * shown.height // shown.width))
-    return [heatmap(large, grid, low=0.0, high=top) for grid in grids]
-
-
-def _titles(case: str) -> dict[str, str]:
-    """Name the runs that a case shows side by side."""
-    return {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
-
-
-def _case(found: Chosen, case: str, image: Id) -> dict[str, Any]:
-    answers = {
-        name: {
-            "text": found.texts[name][image],
-            "mentions": found.items[name][image].details["mentions"],
-        }
-        for name in _titles(case)
-    }
+def _case(case: str, image: Id, runs: Mapping[str, Scored]) -> dict[str, Any]:
+    answers = {}
+    for name, run in runs.items():
+        item, text = answer(run, image)
+        answers[name] = {"text": text, "mentions": item.details["mentions"]}
     return {"image": image, "order": ORDERS[case], "answers": answers}
-
-
-def _card(found: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
-    """Show a case on the page: the picture, and all answers with their mentions in colour."""
-    answers = [
-        response(found.items[name][image], found.texts[name][image], title=title)
-        for name, title in _titles(case).items()
-    ]
-    return card(
-        thumbnail(_picture_file(rerun, image), found.items[BASE][image]),
-        element("h3", f"{case.capitalize()}: {image}"),
-        element("p", f"First by {ORDERS[case]}.", class_="muted"),
-        element("div", *answers, class_="pair"),
-    )

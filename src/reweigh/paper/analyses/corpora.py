@@ -13,9 +13,9 @@ from pathlib import Path
 
 from reweigh.calibration.result import MANIFEST, Calibration
 from reweigh.errors import MismatchError
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, settings_of
-from reweigh.paper.answers import Answers
 from reweigh.paper.material import Material, register
 from reweigh.results.frame import Frame
 from reweigh.tables.observations import Observations, merge
@@ -38,10 +38,10 @@ class Corpora(Sweep):
     def inputs(self, material: Material) -> dict[str, str]:
         return {folder.name: sha256_file(folder / MANIFEST) for folder in calibrations(material)}
 
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+    def settings(self, material: Material) -> Iterator[Setting]:
         own, deployed = material.panel(), material.table
         counts = {"images": len(own.images), "registered": len(deployed)}
-        yield Setting(OWN, answers.rank(), counts, DEPLOYED)
+        yield Setting(OWN, material.rank(), counts, DEPLOYED)
         others = {folder.name: observed(folder, own, deployed) for folder in calibrations(material)}
         parts = {**scene_mixes(own), **others}
         if others:
@@ -49,7 +49,7 @@ class Corpora(Sweep):
         for name, part in parts.items():
             table = register(part, deployed)
             counts = {"images": len(part.images), "registered": len(table)}
-            yield Setting(name, answers.run(f"corpus-{name}", table), counts)
+            yield Setting(name, material.run(Variant(f"corpus-{name}", table)), counts)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         changes = [
@@ -68,8 +68,7 @@ class Corpora(Sweep):
 
 def calibrations(material: Material) -> list[Path]:
     """List the folders of finished calibrations beside the runs."""
-    beside = material.beside(FOLDER)
-    return [] if beside is None else sorted(page.parent for page in beside.glob(f"*/{MANIFEST}"))
+    return sorted(page.parent for page in material.beside(FOLDER).glob(f"*/{MANIFEST}"))
 
 
 def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:

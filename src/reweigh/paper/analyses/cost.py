@@ -79,8 +79,8 @@ class Cost(Study):
 
 def read_speed(material: Material) -> dict[str, Any] | None:
     """Read the finished measurement beside the runs, if there is one."""
-    folder = material.beside(FOLDER)
-    return read_sealed(folder / FILE) if folder is not None and (folder / FILE).is_file() else None
+    path = material.beside(FOLDER) / FILE
+    return read_sealed(path) if path.is_file() else None
 
 
 def _measured(figure: dict[str, Any]) -> list[Row]:

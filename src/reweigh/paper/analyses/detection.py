@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array
+from reweigh.experiments.ablate.arms import RANK
 from reweigh.paper.analyses.steps import (
     KINDS,
     ONSET,
@@ -27,10 +28,9 @@ from reweigh.paper.analyses.steps import (
     switch_rate,
     switches,
 )
-from reweigh.paper.answers import BASE, FIGURES, PROBABILITY, RANK, Answers, difference
 from reweigh.paper.bootstrap import Times, bootstrap, bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
-from reweigh.paper.material import Material
+from reweigh.paper.material import BASE, FIGURES, PROBABILITY, Material
 from reweigh.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.diff import compare
@@ -108,6 +108,31 @@ def control_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
     return found
 
 
+def recorded(material: Material) -> list[Row]:
+    """Compute what the recorded answers say: detection by both readouts, and the raw control."""
+    counts, mentions = [], []
+    for number, image in enumerate(material.evaluation):
+        counts.append((image.number, control_counts(image, material.beta)))
+        for mention in image.mentions:
+            token = image.tokens[mention.onset]
+            scores = [-float(image.evidence[vector][token]) for vector in VECTORS.values()]
+            mentions.append((number, mention.hallucinated, *scores))
+    image_of, hallucinated, *score_of = (np.array(column) for column in zip(*mentions, strict=True))
+
+    def detected(times: Times) -> dict[str, float]:
+        found = {
+            arm: float(auroc(score, hallucinated, times[image_of]))
+            for arm, score in zip(ARMS, score_of, strict=True)
+        }
+        return {**found, GAP: found[RANK] - found[PROBABILITY]}
+
+    found = bootstrap(len(material.evaluation), detected, **material.draws)
+    rows = [row(value, part=DETECTION, quantity=AUROC, at="", arm=arm) for arm, value in found.items()]
+    control = bootstrap_counts(counts, control_figures, **material.draws)
+    rows += [row(value, part=CONTROL, **figure._asdict()) for figure, value in control.items()]
+    return rows
+
+
 class Detection(Study):
     """AUROC of both readouts, the raw control, and both calibrated arms end to end."""
 
@@ -139,41 +164,19 @@ class Detection(Study):
     )
 
     def compute(self, material: Material) -> Frame:
-        counts, mentions = [], []
-        for number, image in enumerate(material.evaluation):
-            counts.append((image.number, control_counts(image, material.beta)))
-            for mention in image.mentions:
-                token = image.tokens[mention.onset]
-                scores = [-float(image.evidence[vector][token]) for vector in VECTORS.values()]
-                mentions.append((number, mention.hallucinated, *scores))
-        image_of, hallucinated, *score_of = (np.array(column) for column in zip(*mentions, strict=True))
-
-        def detected(times: Times) -> dict[str, float]:
-            found = {
-                arm: float(auroc(score, hallucinated, times[image_of]))
-                for arm, score in zip(ARMS, score_of, strict=True)
-            }
-            return {**found, GAP: found[RANK] - found[PROBABILITY]}
-
-        found = bootstrap(len(material.evaluation), detected, **material.draws)
-        rows = [row(value, part=DETECTION, quantity=AUROC, at="", arm=arm) for arm, value in found.items()]
-        control = bootstrap_counts(counts, control_figures, **material.draws)
-        rows += [row(value, part=CONTROL, **figure._asdict()) for figure, value in control.items()]
-        return Frame([*rows, *end_to_end(material)])
+        return Frame([*recorded(material), *end_to_end(material)])
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         rank, probability, gap = (frame.one(part=DETECTION, arm=arm) for arm in (RANK, PROBABILITY, GAP))
         control = frame.one(part=CONTROL, quantity=SELECTIVITY, at=WINDOW, arm=GAP)
-        end = frame.get(part=END, quantity="chair_s", arm=GAP)
+        end = frame.one(part=END, quantity="chair_s", arm=GAP)
         return [
             f"The AUROC of hallucinated against grounded mentions is {rank.text(digits=3)} by rank and "
             f"{probability.text(digits=3)} by probability. "
             + finding("probability detects better than rank", gap, above=False, digits=3),
             "Without references and registration, the selectivity of rank minus that of probability is "
             f"{control.text(signed=True, unit=' points')}.",
-            "The end-to-end comparison was not run: it needs the model."
-            if end is None
-            else finding(
+            finding(
                 "rank removes more than probability at the same mean edit (CHAIR_S)",
                 end,
                 above=False,
@@ -193,18 +196,17 @@ class Detection(Study):
 
 
 def end_to_end(material: Material) -> Iterator[Row]:
-    """Compare both calibrated arms end to end; nothing without a model."""
-    if material.rerun is None:
-        return
-    answers = Answers.of(material)
-    base, arms = answers.base(), {RANK: answers.rank(), PROBABILITY: answers.probability()}
+    """Compare both calibrated arms end to end."""
+    base, arms = (
+        material.base(),
+        {RANK: material.rank(), PROBABILITY: material.run(material.arm(PROBABILITY))},
+    )
     for arm, run in {BASE: base, **arms}.items():
         found: dict[str, Any] = {figure: run.summary.metrics[figure] for figure in FIGURES}
         if arm != BASE:
-            name, metrics = material.rerun.runs.task.name, (base.summary.metrics, run.summary.metrics)
-            changed = compare(name, base.items, run.items, before=metrics[0], after=metrics[1])
+            changed = compare(base, run)
             found |= {counted: changed.mentions[counted] for counted in COUNTED}
         for quantity, value in found.items():
             yield row(value, part=END, quantity=quantity, at="", arm=arm)
-    for figure, value in difference(arms[PROBABILITY], arms[RANK], **material.draws).items():
+    for figure, value in material.difference(arms[PROBABILITY], arms[RANK]).items():
         yield row(value, part=END, quantity=figure, at="", arm=GAP)

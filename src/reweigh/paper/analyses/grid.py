@@ -14,8 +14,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses.sweep import DRAWN
-from reweigh.paper.answers import BASE, FIGURES
-from reweigh.paper.material import Material
+from reweigh.paper.material import BASE, FIGURES, Material
 from reweigh.paper.study import Filled, Study, row
 from reweigh.results.charts import chart, lines
 from reweigh.results.frame import Frame
@@ -28,9 +27,8 @@ CHOSEN = "chosen"
 
 def read_grid(material: Material) -> dict[str, Any] | None:
     """Read the finished search beside the runs, else the shipped one if the table is the embedded model's."""
-    folder = material.beside(FOLDER)
-    if folder is not None and (folder / POINT).is_file():
-        return read_sealed(folder / POINT)
+    if (found := material.beside(FOLDER) / POINT).is_file():
+        return read_sealed(found)
     shipped = operating_point()
     own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
     return shipped if own == material.table.fingerprint else None

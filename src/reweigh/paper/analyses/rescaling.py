@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.errors import NumericsError
-from reweigh.experiments.readouts import BUDGET
+from reweigh.experiments.ablate.arms import BUDGET, RANK
 from reweigh.method.readouts import DMRR
 from reweigh.paper.analyses.steps import Field, Floats, Ids, winner
-from reweigh.paper.answers import PROBABILITY, RANK
 from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.corpus.reading import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
-from reweigh.paper.material import Material
+from reweigh.paper.material import PROBABILITY, Material
 from reweigh.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
 from reweigh.results.frame import Frame, Row
 

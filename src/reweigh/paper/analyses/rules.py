@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of
-from reweigh.paper.answers import Answers
 from reweigh.paper.material import Material, register
 from reweigh.results.frame import Frame
 
@@ -22,13 +22,13 @@ class Rules(Sweep):
     title = "Registration rules"
     labels = ("tab:registration-rules",)
 
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+    def settings(self, material: Material) -> Iterator[Setting]:
         for rule in RULES:
             if rule == material.rule:
-                yield Setting(rule, answers.rank(), {"registered": len(material.table)}, DEPLOYED)
+                yield Setting(rule, material.rank(), {"registered": len(material.table)}, DEPLOYED)
             else:
                 table = register(material.panel(), material.table, rule)
-                yield Setting(rule, answers.run(f"rule-{rule}", table), {"registered": len(table)})
+                yield Setting(rule, material.run(Variant(f"rule-{rule}", table)), {"registered": len(table)})
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         told = []

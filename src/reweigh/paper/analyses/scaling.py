@@ -7,21 +7,17 @@ is answered again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reweigh.benchmarks.base import Item
-from reweigh.benchmarks.bootstrap import paired_difference
-from reweigh.benchmarks.chair.metrics import figures
-from reweigh.estimate import Estimate
+from reweigh.experiments.ablate.arms import RANK
 from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.sweep import DRAWN
-from reweigh.paper.answers import BASE, FIGURES, RANK, Answers
-from reweigh.paper.material import Material
-from reweigh.paper.study import Dots, Filled, Study, a_model, enough_images, row
+from reweigh.paper.material import BASE, FIGURES, Material
+from reweigh.paper.study import Dots, Filled, Study, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.record import RESULTS
-from reweigh.runs.results import read_scored
+from reweigh.runs.results import Scored, read_scored
 
 FOLDER = "checkpoints"
 GAP = "ReWEIGH minus base"
@@ -40,7 +36,6 @@ class Scaling(Study):
         ("quantity", "a figure of CHAIR"),
         ("images", "records behind it"),
     )
-    needs = (enough_images, a_model)
     panels = tuple(
         Dots(label, {"quantity": figure, "method": tuple(METHODS.values())}, "model", "method")
         for figure, label in DRAWN.items()
@@ -51,19 +46,14 @@ class Scaling(Study):
         return {str(index): sha256_file(path) for index, path in enumerate(runs)}
 
     def compute(self, material: Material) -> Frame:
-        answers = Answers.of(material)
-        own = {BASE: answers.base(), RANK: answers.rank()}
-        items = {name: run.items for name, run in own.items()}
-        metrics = {name: run.summary.metrics for name, run in own.items()}
-        name = str(answers.rerun.runs.model.get("id", "this model"))
-        rows = [*model_rows(name, items, metrics, material)]
+        name = str(material.runs.model.get("id", "this model"))
+        rows = [*model_rows(name, {BASE: material.base(), RANK: material.rank()}, material)]
         for folder in others(material):
             found = {method: read_scored(folder / "runs" / method) for method in METHODS}
             name = str(found[BASE].results["config"]["model"].get("id", folder.name))
             if any(one["model"] == name for one in rows):  # two folders of one model keep different names
                 name = f"{name} ({folder.name})"
-            items = {method: run.items for method, run in found.items()}
-            rows += model_rows(name, items, {method: run.metrics for method, run in found.items()}, material)
+            rows += model_rows(name, found, material)
         return Frame(rows)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
@@ -91,20 +81,15 @@ class Scaling(Study):
 
 def others(material: Material) -> list[Path]:
     """List the finished study folders of further models beside the runs."""
-    beside = material.beside(FOLDER)
-    folders = [] if beside is None else sorted(beside.glob("*"))
+    folders = sorted(material.beside(FOLDER).glob("*"))
     return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
 
 
-def model_rows(
-    model: str,
-    items: Mapping[str, Sequence[Item]],
-    metrics: Mapping[str, Mapping[str, Estimate]],
-    material: Material,
-) -> Iterator[Row]:
+def model_rows(model: str, runs: Mapping[str, Scored], material: Material) -> Iterator[Row]:
     """Make the rows of one model."""
-    found = {METHODS[name]: metrics[name] for name in METHODS}
-    found[GAP] = paired_difference(items[BASE], items[RANK], figures, **material.draws)
+    found = {METHODS[name]: runs[name].summary.metrics for name in METHODS}
+    found[GAP] = material.difference(runs[BASE], runs[RANK])
+    images = len(runs[BASE].items)
     for method, values in found.items():
         for figure in FIGURES:
-            yield row(values[figure], model=model, method=method, quantity=figure, images=len(items[BASE]))
+            yield row(values[figure], model=model, method=method, quantity=figure, images=images)

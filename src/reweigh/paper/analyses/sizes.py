@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reweigh.errors import CalibrationError, MismatchError
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.paper.analyses.sweep import DEPLOYED, DRAWN, Setting, Sweep, change_of, settings_of
-from reweigh.paper.answers import BASE, Answers
-from reweigh.paper.material import Material, register
+from reweigh.paper.material import BASE, Material, register
 from reweigh.paper.study import Filled, finding
 from reweigh.results.charts import chart, lines, log_axis
 from reweigh.results.frame import Frame
@@ -30,7 +30,7 @@ class Sizes(Sweep):
     title = "Calibration size"
     labels = (*SWEPT, POINT)
 
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+    def settings(self, material: Material) -> Iterator[Setting]:
         panel = material.panel()
         count = len(panel.images)
         for size in sorted({*SIZES, count}):
@@ -45,9 +45,9 @@ class Sizes(Sweep):
             counts = {"registered": len(table), "b0": table.scale}
             if size == count:
                 require_same(table, material.table)
-                yield Setting(str(size), answers.rank(), counts, DEPLOYED)
+                yield Setting(str(size), material.rank(), counts, DEPLOYED)
             else:
-                yield Setting(str(size), answers.run(f"images-{size}", table), counts)
+                yield Setting(str(size), material.run(Variant(f"images-{size}", table)), counts)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         sizes, deployed = settings_of(frame), deployed_size(frame)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.ablate.arms import derangement
+from reweigh.experiments.ablate.arms import Variant, derangement
 from reweigh.paper.analyses.sweep import Setting, Sweep, change_of
-from reweigh.paper.answers import BASE, Answers
-from reweigh.paper.material import Material
+from reweigh.paper.material import BASE, Material
 from reweigh.results.frame import Frame
 
 OWN, DERANGED, CYCLIC, BLIND = "own", "derangement", "cyclic", "blind"
@@ -32,15 +31,15 @@ class Specificity(Sweep):
     labels = ("tab:image-specificity",)
     references = (BASE, OWN)
 
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+    def settings(self, material: Material) -> Iterator[Setting]:
         count, table = len(material.evaluation), material.table
-        yield Setting(OWN, answers.rank(), note="the method as it is")
+        yield Setting(OWN, material.rank(), note="the method as it is")
         for name, donors in (
-            (DERANGED, derangement(count, material.seed).tolist()),
+            (DERANGED, derangement(count, material.runs.seed).tolist()),
             (CYCLIC, [*range(1, count), 0]),
         ):
-            yield Setting(name, answers.run(f"evidence-{name}", table, donors=donors))
-        yield Setting(BLIND, answers.run(f"evidence-{BLIND}", table, blind=True))
+            yield Setting(name, material.run(Variant(f"evidence-{name}", table, donors=donors)))
+        yield Setting(BLIND, material.run(Variant(f"evidence-{BLIND}", table, blind=True)))
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         own = change_of(frame, OWN)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
-from reweigh.experiments.readouts import ReadoutArm
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.method.references import strength
 from reweigh.paper.corpus.image import StudyImage
 
@@ -47,9 +47,9 @@ class Field:
     factor: float = 1.0
 
     @classmethod
-    def of(cls, arm: ReadoutArm, vocab_size: int, *, vector: str | None = None) -> Field:
+    def of(cls, arm: Variant, vocab_size: int, *, vector: str | None = None) -> Field:
         """Return the field of an arm; ``vector`` is read instead of the readout's own evidence."""
-        return cls(vector or arm.readout, arm.table.over(vocab_size), arm.table.scale, arm.factor)
+        return cls(vector or arm.table.readout, arm.table.over(vocab_size), arm.table.scale, arm.factor)
 
     def registered(self, ids: Ids) -> NDArray[np.bool_]:
         """Return which tokens have a reference."""

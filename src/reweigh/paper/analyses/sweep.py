@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from reweigh.estimate import Estimate
-from reweigh.paper.answers import BASE, FIGURES, Answers, difference
-from reweigh.paper.material import Material
-from reweigh.paper.study import Dots, Filled, Study, a_model, enough_images, row
+from reweigh.paper.material import BASE, FIGURES, Material
+from reweigh.paper.study import Dots, Filled, Study, row
 from reweigh.results.frame import Frame
-from reweigh.runs.task import Scored
+from reweigh.runs.results import Scored
 
 DRAWN = {name: f"{FIGURES[name]}, %" for name in ("chair_s", "chair_i", "f1")}
 """The figures that charts show, with their labels."""
@@ -44,7 +43,6 @@ class Sweep(Study):
         ("against", "the setting that a difference is to, else empty"),
         ("note", "a remark about the setting"),
     )
-    needs = (enough_images, a_model)
     panels = tuple(
         Dots(label, {"quantity": figure, "against": None}, "setting", level={"setting": BASE})
         for figure, label in DRAWN.items()
@@ -52,13 +50,12 @@ class Sweep(Study):
     references: ClassVar[tuple[str, ...]] = (BASE,)
     """The settings that the others are compared with."""
 
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+    def settings(self, material: Material) -> Iterator[Setting]:
         """Yield the settings, in the order of the frame."""
         raise NotImplementedError
 
     def compute(self, material: Material) -> Frame:
-        answers = Answers.of(material)
-        settings = [Setting(BASE, answers.base()), *self.settings(material, answers)]
+        settings = [Setting(BASE, material.base()), *self.settings(material)]
         runs = {one.name: one.run for one in settings}
         return Frame(
             row(value, setting=one.name, quantity=quantity, against=against, note=one.note)
@@ -77,7 +74,7 @@ class Sweep(Study):
         for reference in self.references:
             other = runs[reference]
             if one.run is not None and other is not None and one.name not in (BASE, reference):
-                for figure, gap in difference(other, one.run, **material.draws).items():
+                for figure, gap in material.difference(other, one.run).items():
                     yield figure, reference, gap
 
     def entries(self, frame: Frame) -> Iterator[Filled]:

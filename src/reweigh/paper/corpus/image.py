@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -146,21 +146,6 @@ def problem(image: StudyImage, vocab_size: int) -> str | None:
     if any(not 0 <= one.onset < steps for one in image.mentions):
         return "a mention begins beyond its steps"
     return None
-
-
-UNFINISHED = "\ufffd"
-"""Stands at the end of a text whose last character needs further tokens."""
-
-
-def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """Return for each token the length of the text once it is emitted, without outer blanks."""
-    whole = decode(tokens)
-    blank = len(whole) - len(whole.lstrip())
-    ends: list[int] = []
-    for stop in range(1, len(tokens) + 1):
-        said = len(decode(tokens[:stop]).rstrip(UNFINISHED)) - blank
-        ends.append(max(said, ends[-1] if ends else 0))
-    return ends
 
 
 def onset(ends: Sequence[int], character: int) -> int:

@@ -25,15 +25,15 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import only_one, sha256_file
 from reweigh.images import read_image
 from reweigh.method.lens import Lens
-from reweigh.paper.corpus.image import Mention, StudyImage, onset, token_ends
-from reweigh.paper.corpus.reading import ImageReading, read_image_states
+from reweigh.paper.corpus.image import Mention, StudyImage, onset
+from reweigh.paper.corpus.reading import read_image_states
 from reweigh.paper.corpus.store import MANIFEST, Making, StudyCorpus
 from reweigh.progress import bar
 from reweigh.provenance import versions
 from reweigh.runs.record import find_image
 from reweigh.runs.task import Task
 from reweigh.tables.table import ReferenceTable, candidate_rule
-from reweigh.text import replace_surrogates
+from reweigh.text import replace_surrogates, token_ends
 
 SHARD = 25
 """Images of a shard, rounded up to whole batches."""
@@ -172,7 +172,7 @@ class _Job:
         if not prepared.keys:
             return []
 
-        def read_row(row: int, states: Tensor) -> ImageReading:
+        def read_row(row: int, states: Tensor) -> dict[str, Any]:
             number = numbers[prepared.keys[row]]
             return read_image_states(self.lens, states, seed=self.seed, number=number)
 
@@ -191,7 +191,6 @@ class _Job:
         tokens = said.tokens.tolist()
         text = replace_surrogates(self._decode(tokens).strip())
         sizes = [len(step) for step in said.candidates]
-        reading: ImageReading = said.reading
         return StudyImage(
             number,
             identity,
@@ -202,10 +201,8 @@ class _Job:
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.concatenate(said.candidates),
             np.concatenate(said.logits),
-            reading.evidence,
-            reading.original,
-            reading.equalized,
-            self._mentions(identity, text, tokens),
+            **said.reading,
+            mentions=self._mentions(identity, text, tokens),
         )
 
     def _mentions(self, identity: Id, text: str, tokens: list[int]) -> tuple[Mention, ...]:

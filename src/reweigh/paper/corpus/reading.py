@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,18 +119,9 @@ def _over(wanted: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np
     return factor
 
 
-@dataclass(frozen=True, eq=False)
-class ImageReading:
-    """Evidence vectors by name, and the summaries of the positions before and after equalization."""
-
-    evidence: dict[str, NDArray[np.float32]]
-    original: PositionSummary
-    equalized: PositionSummary
-
-
 @torch.no_grad()
-def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> ImageReading:
-    """Read the visual states (P, d) of the image at place ``number`` of its set."""
+def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> dict[str, Any]:
+    """Read the visual states (P, d) of the image at place ``number`` of its set, as fields of a ``StudyImage``."""
     sums = ReadoutSums(lens.vocab_size, readouts=list(READOUTS))
     parts = []
     for chunk in torch.split(states, lens.chunk):
@@ -157,4 +149,4 @@ def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> 
     evidence |= {RESCALED_RANK: ranks.evidence(), RESCALED_LOGPROB: moved.evidence("logprob")}
     evidence[EQUALIZED_PROB] = even.evidence("prob")
     found = {name: vector.cpu().numpy() for name, vector in evidence.items()}
-    return ImageReading(found, original, join(parts))
+    return {"evidence": found, "original": original, "equalized": join(parts)}

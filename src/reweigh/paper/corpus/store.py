@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import drop_leftovers, require_fields, sha256_file, sha256_json
+from reweigh.files.artifacts import drop_abandoned, require_fields, sha256_file, sha256_json
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.paper.corpus.image import StudyImage, pack, problem, unpack
@@ -38,6 +39,7 @@ class StudyCorpus:
     record: Mapping[str, Any]
     shards: tuple[Mapping[str, Any], ...]
     skipped: tuple[Mapping[str, str], ...]
+    _held: dict[int, list[StudyImage]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: str | Path) -> StudyCorpus:
@@ -110,6 +112,28 @@ class StudyCorpus:
             raise ArtifactError(f"{path} is not usable: {found[0]}", hint=AGAIN)
         return images
 
+    def image(self, number: int) -> StudyImage:
+        """Return an image by its place in the image set; one shard is held in memory at a time."""
+        if number not in self._places:
+            raise ArtifactError(
+                f"image {number} of the set in {self.folder} could not be read when the corpus was made",
+                hint="remove it from the images and start again in another folder",
+            )
+        shard, index = self._places[number]
+        if shard not in self._held:
+            self._held.clear()
+            self._held[shard] = self.shard(shard)
+        return self._held[shard][index]
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """Shard of each image, and its index there."""
+        return {
+            image.number: (shard, index)
+            for shard in range(len(self.shards))
+            for index, image in enumerate(self.shard(shard))
+        }
+
     @property
     def layer(self) -> int:
         """The block that was read."""
@@ -155,7 +179,7 @@ class Making:
         if not path.is_file():
             write_sealed(path, self.record)
             return
-        found = first_difference(read_sealed(path), self.record, absent_is_none=True)
+        found = first_difference(read_sealed(path), self.record)
         if found is not None:
             raise MismatchError(
                 "{} has a study corpus with another {}: {} there, {} asked for".format(
@@ -186,7 +210,7 @@ class Making:
 
     def finish(self, shards: int) -> StudyCorpus:
         """Write the manifest over all shards."""
-        drop_leftovers(self.folder / RECORD, *(self.path(n) for n in range(shards)))
+        drop_abandoned(self.folder)
         rows, skipped = [], []
         for number in range(shards):
             path = self.path(number)
