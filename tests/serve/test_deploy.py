@@ -154,10 +154,12 @@ def invoke(tmp_path, text, *arguments):
 def started(monkeypatch, world):
     """What the command would have run."""
     found = {}
+    monkeypatch.setattr("reweigh.cli.common.table_of", lambda model, table, layer=None: table)
     monkeypatch.setattr(
-        "reweigh.cli.serve._load",
-        lambda *given, **named: found.update(model=given[0], point=given[1], tables=given[2]) or world,
+        "reweigh.cli.common.Loading.load", lambda _, model: (found.update(model=model), world.processor)
     )
+    monkeypatch.setattr("reweigh.cli.serve._name", lambda *_: "it")
+    monkeypatch.setattr("reweigh.serve.served.Served", lambda *_, **given: found.update(given) or world)
     monkeypatch.setattr(
         "reweigh.serve.run.run", lambda server, taken, **given: found.update(given, server=server)
     )
@@ -191,11 +193,11 @@ def test_tables_are_named_in_the_file_and_on_the_command_line(tmp_path, started)
     """One string or a list, as for every option that can be repeated."""
     done = invoke(tmp_path, 'port = 0\nallowed-host = "a.example"\ntable = ["a", "kitchen=b/c"]')
     assert done.exception is None, done.exception
-    assert (started["point"].table, started["tables"]) == ("a", {"kitchen": "b/c"})
+    assert (started["table"], started["tables"]) == ("a", {"kitchen": "b/c"})
     assert "a.example" in started["server"]._hosts
     done = invoke(tmp_path, 'port = 0\ntable = "a"', "--table", "x", "-t", "y=z")
     assert done.exception is None, done.exception
-    assert (started["point"].table, started["tables"]) == ("x", {"y": "z"})
+    assert (started["table"], started["tables"]) == ("x", {"y": "z"})
     done = invoke(tmp_path, 'port = 0\nmodel = "some/model"\ntable = "x=a"')
     assert "name" in str(done.exception)
 

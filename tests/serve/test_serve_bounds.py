@@ -184,6 +184,8 @@ def test_health_tells_when_the_model_is_stuck(serving, monkeypatch):
     stuck = serving(Bounds(seconds=0.2))
     assert httpx.get(f"{stuck.url}/health/live").status_code == 200
     assert httpx.get(f"{stuck.url}/health").json() == {"status": "ok"}
+    asked = httpx.head(f"{stuck.url}/health")  # as load balancers ask
+    assert (asked.status_code, asked.content) == (200, b"")
     monkeypatch.setattr("reweigh.serve.scheduler.Scheduler.busy_seconds", lambda self: 0.3)
     assert [httpx.get(f"{stuck.url}/health{kind}").status_code for kind in ("/live", "/ready")] == [200, 503]
     monkeypatch.setattr("reweigh.serve.scheduler.Scheduler.busy_seconds", lambda self: 0.5)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import socket
+import threading
 from unittest.mock import Mock
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from live import data_url, picture, user
 
 from reweigh.errors import InputError
+from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.run import bounded
 
@@ -310,27 +312,199 @@ def test_a_client_that_does_not_read_is_left(serving):
     asyncio.run(unread())
 
 
-def test_questions_of_the_page_do_not_keep_chats_waiting(world):
-    """Tasks and batches take turns on the model's thread."""
+def test_questions_of_the_page_and_chats_take_turns(world):
+    """The model works on what has waited longest."""
     from reweigh.serve.monitor import Metrics
     from reweigh.serve.row import Row
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
 
-    scheduler = Scheduler(Bounds(batch=1), Metrics(), world.recall)
     messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
     prepared = world.prepare(messages, [])
     done = []
-    for place in range(4):
-        scheduler.run(lambda place=place: done.append(f"task {place}"))
     rows = [
         Row(place, prepared, world.reweigh(), lambda piece: piece.ends and done.append("row"), most=1)
         for place in range(2)
     ]
+
+    async def both():
+        scheduler = Scheduler(Bounds(batch=1), Metrics(), world.recall)
+
+        async def ask(place):
+            await scheduler.run(lambda: done.append(f"task {place}"))
+
+        scheduler.submit(rows)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask(0))
+            await asyncio.sleep(0)
+            scheduler.start()
+            await asyncio.sleep(0)
+            for place in (1, 2):
+                group.create_task(ask(place))
+        await scheduler.stop()
+
+    asyncio.run(both())
+    assert done == ["task 0", "row", "task 1", "task 2", "row"]
+
+
+def test_a_question_that_is_given_up_leaves_the_model_to_others(world):
+    """Whether it waits for the model, has just been told that it is its turn, or is at work."""
+    from reweigh.serve.monitor import Metrics
+    from reweigh.serve.row import Row
+    from reweigh.serve.scheduler import Scheduler
+    from reweigh.serve.wire import Conversation
+
+    messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
+    pieces, worked = [], []
+    row = Row(0, world.prepare(messages, []), world.reweigh(), pieces.append, most=1)
+
+    async def give_up():
+        metrics = Metrics()
+        scheduler = Scheduler(Bounds(queue=3), metrics, world.recall)
+        scheduler.start()
+        begun, release = threading.Event(), threading.Event()
+
+        def long():
+            begun.set()
+            release.wait(60)
+
+        at_work = asyncio.create_task(scheduler.run(long))
+        await asyncio.to_thread(begun.wait, 60)
+        waiting = asyncio.create_task(scheduler.run(lambda: worked.append("waiting")))
+        told = asyncio.create_task(scheduler.run(lambda: worked.append("told")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        at_work.add_done_callback(lambda _: told.cancel())
+        at_work.cancel()
+        assert await asyncio.gather(at_work, waiting, told, return_exceptions=True) != [None] * 3
+        scheduler.submit([row])
+        release.set()
+        assert await asyncio.wait_for(scheduler.run(lambda: "answered"), 60) == "answered"
+        await asyncio.wait_for(scheduler.stop(), 60)
+        assert "reweigh_waiting_rows 0" in metrics.text()
+        assert "reweigh_running_rows 0" in metrics.text()
+
+    asyncio.run(give_up())
+    assert [piece.finish for piece in pieces if piece.ends] == ["length"]
+    assert not worked
+
+
+class Panic(BaseException):
+    """What Rust code raises when it fails: not an ``Exception``."""
+
+
+def test_a_panic_in_the_models_thread_ends_one_answer_and_not_the_server(serving, monkeypatch):
+    from reweigh.serve import scheduler
+
+    decode, left = scheduler.decode, [1]
+
+    def fail_once(*given):
+        if left:
+            left.pop()
+            raise Panic
+        decode(*given)
+
+    monkeypatch.setattr(scheduler, "decode", fail_once)
+    found = serving(Bounds(seconds=20))
+    answers = [httpx.post(f"{found.url}/v1/chat/completions", json=chat(), timeout=90) for _ in range(2)]
+    assert [one.status_code for one in answers] == [500, 200]
+    assert "reweigh_running_rows 0.0" in httpx.get(f"{found.url}/metrics").text
+
+
+def post(body):
+    """The ASGI scope of a chat, and the message with its body."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+    }
+    return scope, {"type": "http.request", "body": json.dumps(body).encode()}
+
+
+def test_a_second_stop_says_so_to_waiting_clients_and_fails_nothing(world, monkeypatch):
+    """The loop then cancels all of its tasks."""
+    monkeypatch.setattr(world.anatomy.language_model.generation_config, "eos_token_id", None)
+    app = Server(world).app()
+    scope, message = post(chat(max_tokens=900))
+    sent, begun = [], asyncio.Event()
+
+    async def receive():
+        if not begun.is_set():
+            begun.set()
+            return message
+        return await asyncio.Event().wait()
+
+    async def send(part):
+        sent.append(part)
+
+    async def live():
+        async with app.router.lifespan_context(app):
+            await asyncio.Event().wait()
+
+    async def stop_twice():
+        tasks = [asyncio.create_task(live()), asyncio.create_task(app(scope, receive, send))]
+        await begun.wait()
+        await asyncio.sleep(0.3)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        assert await asyncio.gather(*tasks) == [None, None]
+
+    asyncio.run(stop_twice())
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["code"] == "stopping"
+
+
+def test_a_stream_whose_client_leaves_before_its_first_byte_is_not_decoded_further(world, monkeypatch):
+    monkeypatch.setattr(world.anatomy.language_model.generation_config, "eos_token_id", None)
+    server = Server(world)
+    app = server.app()
+    scope, message = post(chat(stream=True, max_tokens=900))
+    asked = 0
+
+    async def receive():
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return message
+        if asked == 2:  # the server waits for its first token meanwhile
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        await asyncio.sleep(0)  # a connection whose buffer is full
+
+    passes = []
+    handle = world.model.register_forward_hook(lambda *_: passes.append(1))
+
+    async def leave():
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+
+    try:
+        asyncio.run(leave())
+    finally:
+        handle.remove()
+    assert asked >= 3
+    assert len(passes) < 450
+    assert "reweigh_left_total 1.0" in server.metrics.text()
+
+
+def test_rows_without_clients_do_not_fill_the_queue(world):
+    from reweigh.serve.monitor import Metrics
+    from reweigh.serve.row import Row
+    from reweigh.serve.scheduler import Scheduler
+
+    metrics = Metrics()
+    scheduler = Scheduler(Bounds(queue=2), metrics, world.recall)
+    rows = [Row(place, None, world.reweigh(), lambda piece: None) for place in range(2)]
     scheduler.submit(rows)
-    scheduler.start()
-    scheduler.stop()
-    assert done == ["task 0", "row", "task 1", "row", "task 2", "task 3"]
+    assert not scheduler.takes_more()
+    rows[0].left = True
+    assert scheduler.takes_more()
+    assert "reweigh_waiting_rows 1.0" in metrics.text()
 
 
 @pytest.mark.parametrize("name", ["code", "opera", "beam", "reweigh"])

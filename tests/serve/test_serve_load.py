@@ -198,14 +198,18 @@ def test_a_stopped_scheduler_finishes_what_waits(world):
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
 
-    scheduler = Scheduler(Bounds(batch=2), Metrics(), world.recall)
     messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
     prepared = world.prepare(messages, [])
     pieces = []
     rows = [Row(place, prepared, world.reweigh(), pieces.append, most=3) for place in range(5)]
-    scheduler.submit(rows)
-    scheduler.start()
-    scheduler.stop()
-    assert Counter(piece.index for piece in pieces if piece.ends) == Counter(range(5))
-    with pytest.raises(Problem, match="stopping"):
+
+    async def stopped():
+        scheduler = Scheduler(Bounds(batch=2), Metrics(), world.recall)
         scheduler.submit(rows)
+        scheduler.start()
+        await scheduler.stop()
+        with pytest.raises(Problem, match="stopping"):
+            scheduler.submit(rows)
+
+    asyncio.run(stopped())
+    assert Counter(piece.index for piece in pieces if piece.ends) == Counter(range(5))

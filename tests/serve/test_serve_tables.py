@@ -38,8 +38,8 @@ def write(folder, table, beta):
 @pytest.fixture
 def folders(tmp_path):
     """A table that expects twice the evidence for each token, and one of another layer that knows half the tokens."""
-    own = reweigh.ReferenceTable.load(table_path())
-    other = reweigh.ReferenceTable.load(table_path(), layer=1)
+    own = reweigh.ReferenceTable.from_pretrained(table_path())
+    other = reweigh.ReferenceTable.from_pretrained(table_path(), layer=1)
     half = {name: getattr(other, name)[::2].copy() for name in ("tokens", "references", "counts")}
     return {
         "strict": write(tmp_path / "strict", replace(own, references=np.minimum(2 * own.references, 1)), 9.0),
@@ -194,8 +194,8 @@ def test_evidence_of_a_picture_is_shared_only_where_it_is_the_same(serving_table
 def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
     house = serving_tables()
     before = {name: tokens(ask(house, name)) for name in POINTS}
-    strict = reweigh.ReferenceTable.load(folders["strict"])
-    few = reweigh.ReferenceTable.load(folders["few"])
+    strict = reweigh.ReferenceTable.from_pretrained(folders["strict"])
+    few = reweigh.ReferenceTable.from_pretrained(folders["few"])
     softer = replace(strict, references=strict.references / 2)
     write(folders["strict"], softer, 2.5)
     (folders["few"] / POINT).write_text("{")
@@ -212,7 +212,7 @@ def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
     assert told.status_code == 200, told.text
     same = {"layer": 2, "beta": 3.5, "changed": False}
     assert told.json() == {
-        "table": {"sha256": reweigh.ReferenceTable.load(table_path()).fingerprint, **same},
+        "table": {"sha256": reweigh.ReferenceTable.from_pretrained(table_path()).fingerprint, **same},
         "tables": {
             "strict": {"sha256": softer.fingerprint, "layer": 2, "beta": 2.5, "changed": True},
             "few": {"sha256": few.fingerprint, "layer": 1, "beta": 1.5, "changed": False},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from reweigh.errors import ReweighError
 from reweigh.serve import inspect
@@ -26,7 +27,6 @@ from reweigh.serve.gate import Gate
 from reweigh.serve.monitor import Metrics, logger, tell
 from reweigh.serve.prepare import Prepared, find_pictures, read_pictures
 from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
-from reweigh.serve.row import Piece
 from reweigh.serve.scheduler import Answers, ClientLeft, Scheduler
 from reweigh.serve.served import Served
 from reweigh.serve.wire import (
@@ -108,7 +108,8 @@ class Server:
             "/inspect/check": ("POST", self._question(CheckRequest, inspect.check)),
         }
         for path, (method, handler) in routes.items():
-            app.add_api_route(path, handler, methods=[method], response_model=None)
+            methods = [method, "HEAD"] if method == "GET" else [method]  # load balancers ask with HEAD
+            app.add_api_route(path, handler, methods=methods, response_model=None)
         app.mount("/", StaticFiles(directory=STATIC, html=True))
         app.add_exception_handler(Problem, _refused)
         app.add_exception_handler(HTTPException, partial(_not_found, frozenset(routes)))
@@ -122,11 +123,10 @@ class Server:
     @asynccontextmanager
     async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         self.scheduler.start()
-        try:
+        with suppress(asyncio.CancelledError):  # a second Ctrl-C: the decoder's task is gone, too
             yield
-        finally:
-            await asyncio.to_thread(self.scheduler.stop)
-            self._preparing.shutdown()
+            await self.scheduler.stop()
+        self._preparing.shutdown()
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
@@ -163,19 +163,24 @@ class Server:
             raise
         self.metrics.first_token.observe(time.monotonic() - begin)
 
-        async def frames(first: Piece) -> AsyncIterator[str]:
-            try:
-                async for frame in reply.frames(first, pieces):
-                    yield frame
-            except (ClientLeft, asyncio.CancelledError, GeneratorExit):
-                self.metrics.left.inc()
-                raise
-            finally:
+        closed = False
+
+        def close(*, left: bool) -> None:
+            nonlocal closed
+            if not closed:
+                closed = True
                 answers.close()
                 reply.count(self.metrics, note)
+                self.metrics.left.inc(left)
+
+        async def frames() -> AsyncIterator[str]:
+            with suppress(ClientLeft):
+                async for frame in reply.frames(first, pieces):
+                    yield frame
+                close(left=False)  # before the last byte, when the request is logged
 
         headers = {"X-Accel-Buffering": "no", "x-reweigh": reply.outcome}
-        return StreamingResponse(frames(first), media_type="text/event-stream", headers=headers)
+        return _Stream(frames(), headers, partial(close, left=True))
 
     @asynccontextmanager
     async def _arrival(
@@ -323,7 +328,7 @@ class Server:
             return work()
 
         try:
-            return await answers.within(asyncio.wrap_future(self.scheduler.run(in_time)))
+            return await answers.within(self.scheduler.run(in_time))
         except ReweighError as error:
             raise problem_of(error, self.served.hidden) from error
         finally:
@@ -335,6 +340,23 @@ class Server:
     def _client_left(self, _request: Request, _error: Any) -> Response:
         self.metrics.left.inc()
         return Response(status_code=CLIENT_LEFT)
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; ``close`` is called even if the client leaves before the first one."""
+
+    def __init__(
+        self, frames: AsyncIterator[str], headers: Mapping[str, str], close: Callable[[], None]
+    ) -> None:
+        super().__init__(frames, media_type="text/event-stream", headers=headers)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
 
 
 def _refused(_request: Request, problem: Any) -> Response:

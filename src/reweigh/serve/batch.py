@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from reweigh.decoding import ReweighSession
-from reweigh.decoding.request import ReweighRequest
-from reweigh.engines.transformers.recall import Recall
+from reweigh.decoding.reweigh import ReweighRequest
 from reweigh.engines.transformers.session import Session, end_tokens
 from reweigh.families.processor import tokenizer_of
 from reweigh.method.evidence import Evidence
@@ -24,6 +23,7 @@ from reweigh.method.trace import Recorded
 from reweigh.serve.evidence import Support, recall_or_measure, token_facts
 from reweigh.serve.monitor import Metrics
 from reweigh.serve.prepare import stack
+from reweigh.serve.recall import Recall
 from reweigh.serve.row import GrowingText, Picker, Piece, Row
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
@@ -84,10 +84,10 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
 
 def _support(row: Row, recall: Recall) -> Support | None:
     """Return the support of a row that another decoder writes: recall its evidence, or measure it in one pass."""
-    if row.table_session is None or row.prepared.key is None or not row.explains:
+    if row.table_session is None or row.prepared.key is None or not row.evidence:
         return None
     session = row.table_session
-    found, _ = recall_or_measure(session.model, recall, row.prepared, [session.decoder.deployed.reader])
+    found, _ = recall_or_measure(session.model, recall, row.prepared, [session.decoder.reader])
     return Support(found[0], session)
 
 
@@ -96,7 +96,7 @@ def _open(
     session: ReweighSession, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
 ) -> Iterator[None]:
     """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
-    reader = session.decoder.deployed.reader
+    reader = session.decoder.reader
     keys = [row.prepared.key or "" for row in rows]
     known = recall.find(keys, reader)
     betas = [row.beta for row in rows]
@@ -124,13 +124,14 @@ def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:
     text, known = writer.texts[0], []
     for step, token in enumerate(answer.tokens):
         span = text.push(token)
-        if row.explains:
+        if row.evidence:
             known.append(token_facts(token, writer.word(token), step, span, writer.support[0]))
         if text.stopped:
             break
     ended = text.stopped or (answer.tokens and answer.tokens[-1] in writer.ends)
     finish, new = "stop" if ended else "length", text.ready() + text.finish()
-    row.end(Piece(row.index, new, tuple(known), finish=finish, count=len(answer.tokens)))
+    row.written = len(answer.tokens)
+    row.end(Piece(row.index, new, tuple(known), finish=finish))
 
 
 class Writer(LogitsProcessor):
@@ -151,9 +152,7 @@ class Writer(LogitsProcessor):
         self._rows = rows
         self._tokenizer = tokenizer
         self._pickers = [Picker(row.sampling, row.seed, session.model.device) for row in rows]
-        self._counts = [0] * len(rows)
         self._leaders: tuple[list[int], list[int]] | None = None
-        self._steps = 0
 
     def record(self, recorded: Recorded) -> None:
         """Observe one step."""
@@ -171,24 +170,21 @@ class Writer(LogitsProcessor):
                 picked = scores.clone() if picked is scores else picked
                 picked[index] = -torch.inf
                 picked[index, token] = 0.0
-        self._steps += 1
         return picked
 
     def _write(self, index: int, token: int, logits: Tensor) -> None:
         row, text = self._rows[index], self.texts[index]
-        row.begun = True
-        self._counts[index] += 1
-        count = self._counts[index]
+        row.written += 1
         span = text.push(token)
         before, after = (0, 0) if self._leaders is None else (one[index] for one in self._leaders)
         replaced = None if before == after else before
         row.changed += replaced is not None
         stops = token in self.ends or text.stopped
-        finish = "stop" if stops else "length" if count >= row.most else None
+        finish = "stop" if stops else "length" if row.written >= row.most else None
         new = text.ready() if finish is None else text.ready() + text.finish()
-        known = (self._facts(index, token, span, replaced),) if row.explains else ()
+        known = (self._facts(index, token, span, replaced),) if row.evidence else ()
         logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
-        piece = Piece(row.index, new, known, logprobs, finish, count)
+        piece = Piece(row.index, new, known, logprobs, finish)
         if finish is not None:
             row.end(piece)
         elif new or known or logprobs:
@@ -197,13 +193,14 @@ class Writer(LogitsProcessor):
     def _facts(self, index: int, token: int, span: tuple[int, int], replaced: int | None) -> dict[str, Any]:
         """Return what is reported about a token."""
         row, request = self._rows[index], self.request
+        step = row.written - 1
         if request is not None and not self.support:  # known once the prompt has been read
             self.support = [self._own_support(one) for one in request.evidence] or [None] * len(self._rows)
-        known = token_facts(token, self.word(token), self._counts[index] - 1, span, self.support[index])
+        known = token_facts(token, self.word(token), step, span, self.support[index])
         if request is not None:
             known["replaced"] = None if replaced is None else self._named(replaced)
-        if row.trace and request is not None and len(request.trace) > self._steps:
-            found = request.trace.step(self._steps, index)
+        if row.trace and request is not None and len(request.trace) > step:
+            found = request.trace.step(step, index)
             known |= {
                 "winner_before": self._named(found.winner_before),
                 "winner_after": self._named(found.winner_after),

@@ -12,6 +12,7 @@ from typing import Any
 
 from reweigh.errors import InputError, MissingExtraError, require_known
 from reweigh.images import MAX_PIXELS
+from reweigh.options import require_kind
 
 DEFAULT = "default"
 """Name of the table for requests that name none."""
@@ -58,10 +59,7 @@ class Bounds:
         kinds = {field.name: type(field.default) for field in fields(cls)}
         require_known("limit", given, kinds)
         for name, value in given.items():
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole and not (kinds[name] is float and isinstance(value, float)):
-                wanted = "a number" if kinds[name] is float else "a whole number"
-                raise InputError(f"the limit {name} is {value!r}; it must be {wanted}")
+            require_kind(f"the limit {name}", value, kinds[name])
         return cls(**given)
 
     def __post_init__(self) -> None:

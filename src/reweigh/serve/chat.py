@@ -84,7 +84,7 @@ def make_rows(
             most=most,
             stops=tuple(asked.stop),
             logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
-            evidence=options.evidence,
+            evidence=options.evidence or options.trace,
             trace=options.trace,
         )
         for index, beta in enumerate(betas)
@@ -167,19 +167,18 @@ class Reply:
             "system_fingerprint": None,
         }
         self._with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-        self._counts = [0] * len(rows)
 
     def count(self, metrics: Metrics, note: dict[str, Any]) -> None:
         """Count what was written, and note it for the log."""
-        first, generated, changed = self._rows[0], sum(self._counts), self._changed()
-        note |= {"new": generated, "changed": changed}
-        metrics.tokens.labels("prompt").inc(first.prepared.prompt_tokens)
-        metrics.tokens.labels("generated").inc(generated)
+        first, usage, changed = self._rows[0], self._usage(), self._changed()
+        note |= {"new": usage["completion_tokens"], "changed": changed}
+        metrics.tokens.labels("prompt").inc(usage["prompt_tokens"])
+        metrics.tokens.labels("generated").inc(usage["completion_tokens"])
         metrics.answers(first.decoder, first.table, len(self._rows), changed)
 
     @property
     def outcome(self) -> str:
-        """What was done to the answers, for a header: edited with which beta, layer and table, or by which decoder.
+        """Say what was done to the answers, for a header: edited with which beta, layer and table, or by which decoder.
 
         ``changed`` is there once the answers are complete.
         """
@@ -194,23 +193,18 @@ class Reply:
         return f"edited; beta={betas}; layer={row.table_session.layer}{table}{changed}"
 
     def _changed(self) -> int:
-        """Steps so far at which the edit put another token first, over all choices."""
+        """Count the steps so far at which the edit put another token first, over all choices."""
         return sum(row.changed for row in self._rows)
 
     def _usage(self) -> dict[str, int]:
-        prompt, generated = self._rows[0].prepared.prompt_tokens, sum(self._counts)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": generated,
-            "total_tokens": prompt + generated,
-        }
+        prompt, new = self._rows[0].prepared.prompt_tokens, sum(row.written for row in self._rows)
+        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
     async def whole(self, answers: Answers) -> dict[str, Any]:
         """Return the answer to a request that does not stream."""
         pieces: list[list[Piece]] = [[] for _ in self._rows]
         async for piece in answers.pieces():
             pieces[piece.index].append(piece)
-            self._counts[piece.index] = piece.count
         choices = []
         for row, own in zip(self._rows, pieces, strict=True):
             text = replace_surrogates("".join(piece.text for piece in own))
@@ -236,7 +230,6 @@ class Reply:
 
     def _frames_of(self, piece: Piece) -> Iterator[str]:
         row = self._rows[piece.index]
-        self._counts[piece.index] = piece.count or self._counts[piece.index]
         if piece.text or piece.tokens or piece.logprobs:
             delta = {"content": replace_surrogates(piece.text)}
             yield self._frame([self._choice(row, {"delta": delta}, [piece])])
@@ -256,7 +249,7 @@ class Reply:
             else None,
             "finish_reason": finish,
         }
-        if pieces and row.explains:
+        if pieces and row.evidence:
             session = row.table_session
             choice["reweigh"] = {
                 "decoder": row.decoder,

@@ -7,11 +7,11 @@ from typing import Any
 
 from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.measure import measure
-from reweigh.engines.transformers.recall import Recall
 from reweigh.errors import InputError
 from reweigh.method.evidence import Evidence
 from reweigh.runtime.reader import Reader
 from reweigh.serve.prepare import Prepared
+from reweigh.serve.recall import Recall
 
 
 def recall_or_measure(
@@ -48,7 +48,7 @@ class Support:
 
     def __init__(self, evidence: Evidence, table_session: ReweighSession) -> None:
         self._table = table_session.table
-        self._values = evidence.of(table_session.layer, table_session.decoder.deployed.tokens).tolist()
+        self._values = evidence.of(table_session.layer, table_session.decoder.reader.tokens).tolist()
 
     def of(self, token: int) -> dict[str, float | None]:
         """Return evidence, reference and strength of a token."""

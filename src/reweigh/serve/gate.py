@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reweigh.serve.monitor import Metrics, logger, tell
-from reweigh.serve.problem import Problem, problem_of
+from reweigh.serve.problem import Problem, problem_of, stopping
 
 GUARDED = ("/v1", "/inspect", "/metrics")
 LOGGED_BYTES = 200
@@ -70,6 +71,9 @@ class Gate:
             problem = self._refusal(scope)
             answer: ASGIApp = self._app if problem is None else problem.response()
             await answer(scope, receive, send_marked)
+        except asyncio.CancelledError:  # the server ends without waiting for its answers
+            if not visit.status:
+                await stopping().response()(scope, receive, send_marked)
         except Exception as error:
             logger.error("%s failed", visit.number, exc_info=error)
             if visit.status:

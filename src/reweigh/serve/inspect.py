@@ -186,7 +186,7 @@ def _token_of(served: Served, word: str) -> int:
 
 def _lens(served: Served, layer: int) -> Lens:
     """Return the lens of the table at one layer."""
-    return served.reweigh(layer).decoder.deployed.lens
+    return served.reweigh(layer).decoder.reader.lens
 
 
 def _require_image(prepared: Prepared) -> None:
@@ -195,7 +195,7 @@ def _require_image(prepared: Prepared) -> None:
 
 
 def _grids(served: Served, patches: Sequence[Any]) -> list[dict[str, Any]]:
-    """List the patch grids and what each covers: the whole picture, its centre square, or an unknown crop."""
+    """List the patch grids and what each covers: the whole picture, its center square, or an unknown crop."""
     found = sorted({(one.image, one.tile, one.rows, one.cols) for one in patches if one is not None})
     whole = "centre" if crops_centre(served.processor) else "whole"
     last = {image: tile for image, tile, _, _ in found}

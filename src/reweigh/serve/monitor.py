@@ -14,11 +14,10 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-
-from reweigh.memory import resident_bytes
 
 logger = logging.getLogger("reweigh.serve")
 
@@ -116,8 +115,7 @@ class Metrics:
             self.tokens.labels(label)
         for label in ("measured", "recalled"):
             self.evidence.labels(label)
-        if resident_bytes() is not None:
-            self.watch("process_resident_memory_bytes", "Resident memory.", lambda: resident_bytes() or 0)
+        ProcessCollector(registry=self._registry)
 
     def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """Report what ``read`` returns whenever the metrics are requested."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.recall import OF_THE_PROMPT
 from reweigh.errors import ImageError, InputError, ReweighError
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.processor import chat_template_of, tokenizer_of
@@ -24,6 +23,7 @@ from reweigh.images import read_image
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.problem import Deadline, invalid
+from reweigh.serve.recall import OF_THE_PROMPT
 from reweigh.serve.wire import ImagePart, Message
 
 if TYPE_CHECKING:
@@ -32,17 +32,10 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-class Found(NamedTuple):
-    """An image as its client sent it, or as it was fetched; ``param`` names it in an error."""
-
-    param: str
-    data: str | bytes
-
-
 async def find_pictures(
     messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None, hold: Callable[[int], None]
-) -> list[Found]:
-    """Find the images of a conversation in order: data URLs as they are, the bytes of all others."""
+) -> dict[str, str | bytes]:
+    """Find the images of a conversation by their place in it: data URLs as they are, the bytes of all others."""
     urls = {
         f"messages.{turn}.content.{index}.image_url": part.image_url.url
         for turn, message in enumerate(messages)
@@ -52,28 +45,28 @@ async def find_pictures(
     if len(urls) > bounds.images:
         told = f"{len(urls)} images were given; this server takes {bounds.images}"
         raise invalid("messages", told, code="too_many_images")
-    found = []
+    found: dict[str, str | bytes] = {}
     for param, url in urls.items():
         if url[:5].lower() == "data:":
-            found.append(Found(param, url))
+            found[param] = url
         elif fetcher is not None:
-            found.append(Found(param, await fetcher.fetch(url, param, hold)))
+            found[param] = await fetcher.fetch(url, param, hold)
         else:
             told = "this server does not fetch images; send them as data URLs"
             raise invalid(param, told, code="url_not_allowed")
     return found
 
 
-def read_pictures(found: Sequence[Found], bounds: Bounds, deadline: Deadline) -> list[Image]:
+def read_pictures(found: Mapping[str, str | bytes], bounds: Bounds, deadline: Deadline) -> list[Image]:
     """Decode images; a small file may be a large picture, so few should be decoded at a time."""
     pictures = []
-    for one in found:
+    for param, given in found.items():
         deadline.check()
-        data = _decoded(one.data, one.param, bounds) if isinstance(one.data, str) else one.data
+        data = _decoded(given, param, bounds) if isinstance(given, str) else given
         try:
             pictures.append(read_image(data, max_pixels=bounds.image_pixels))
         except ImageError as error:
-            raise invalid(one.param, error.message, code="invalid_image", status=422) from None
+            raise invalid(param, error.message, code="invalid_image", status=422) from None
     return pictures
 
 

@@ -53,7 +53,12 @@ def invalid(param: str | None, message: str, *, code: str = "invalid_value", sta
     return Problem(status, message, param=param, code=code)
 
 
-def problem_of(error: Exception, hidden: Iterable[str] = (), *, param: str | None = None) -> Problem:
+def stopping() -> Problem:
+    """Return what a client learns when the server ends."""
+    return Problem(503, "the server is stopping", code="stopping")
+
+
+def problem_of(error: BaseException, hidden: Iterable[str] = (), *, param: str | None = None) -> Problem:
     """Return what a client learns about an error: our own refusals in full, of anything else only that it happened.
 
     Args:

@@ -31,7 +31,6 @@ class Piece:
         tokens: What is known of each new token, if the row asked for it.
         logprobs: OpenAI's entry for each new token, if the row asked for it.
         finish: "stop" or "length" with the last piece.
-        count: Tokens written so far.
         problem: Why the answer ends unfinished.
     """
 
@@ -40,7 +39,6 @@ class Piece:
     tokens: tuple[dict[str, Any], ...] = ()
     logprobs: tuple[dict[str, Any], ...] = ()
     finish: str | None = None
-    count: int = 0
     problem: Problem | None = None
 
     @property
@@ -93,9 +91,9 @@ class Row:
         stops: Strings that end it.
         logprobs: How many alternatives to report at each token; ``None`` for no log-probabilities at all.
         evidence: Whether each token is reported with its evidence.
-        trace: Whether each step is reported with its candidates.
+        trace: Whether each step is reported with its candidates, too.
         left: Set once its client has left.
-        begun: Whether a token was written.
+        written: Tokens written so far.
         done: Whether its last piece was sent.
         changed: Steps at which the edit put another token first.
     """
@@ -116,14 +114,9 @@ class Row:
     evidence: bool = False
     trace: bool = False
     left: bool = False
-    begun: bool = False
+    written: int = 0
     done: bool = False
     changed: int = 0
-
-    @property
-    def explains(self) -> bool:
-        """Whether anything is reported about each token."""
-        return self.evidence or self.trace
 
     def end(self, piece: Piece) -> None:
         """Send the last piece."""

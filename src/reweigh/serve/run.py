@@ -32,6 +32,10 @@ def run(server: Server, taken: socket.socket, *, host: str, json: bool = False) 
     log_to_stderr(as_json=json)
     begin = time.monotonic()
 
+    def reload() -> None:
+        reloading = asyncio.ensure_future(server.scheduler.run(server.reload_tables))
+        reloading.add_done_callback(lambda done: done.exception())  # it is in the log
+
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets=sockets)
@@ -40,8 +44,7 @@ def run(server: Server, taken: socket.socket, *, host: str, json: bool = False) 
             name = f"[{host}]" if ":" in host else host
             server.announce(f"{server.served.name} at http://{name}:{taken.getsockname()[1]} (Ctrl-C stops)")
             if hasattr(signal, "SIGHUP"):
-                loop = asyncio.get_running_loop()
-                loop.add_signal_handler(signal.SIGHUP, server.scheduler.run, server.reload_tables)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
         async def shutdown(self, sockets: Any = None) -> None:
             await super().shutdown(sockets=sockets)
@@ -118,7 +121,7 @@ class Connection(H11Protocol):
             self._unread = self.loop.call_later(self.bounds.body_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop the clock: the client has read."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None

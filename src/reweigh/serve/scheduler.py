@@ -1,4 +1,4 @@
-"""The queue and the one thread that runs the model; compatible rows are decoded together.
+"""The queue, and the one thread that runs the model; compatible rows are decoded together.
 
 New rows join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
 at its next token. One thread, because several families keep the state of a generation on the model itself.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
-from reweigh.engines.transformers.recall import Recall
 from reweigh.serve.batch import decode, streams
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.monitor import Metrics, logger
 from reweigh.serve.prepare import stackable
-from reweigh.serve.problem import Deadline, Problem, problem_of
+from reweigh.serve.problem import Deadline, Problem, problem_of, stopping
+from reweigh.serve.recall import Recall
 from reweigh.serve.row import Piece, Row
 
 T = TypeVar("T")
@@ -33,7 +33,11 @@ BODIES = 8
 
 
 class Scheduler:
-    """Decodes waiting rows in batches, in its own thread."""
+    """Decodes waiting rows in batches.
+
+    It belongs to the event loop, so nothing here needs a lock between threads. ``_model_free`` is first come, first
+    served: batches and other work of the model take turns.
+    """
 
     def __init__(
         self, bounds: Bounds, metrics: Metrics, recall: Recall, *, hidden: Sequence[str] = ()
@@ -42,31 +46,32 @@ class Scheduler:
         self._metrics = metrics
         self._recall = recall
         self._hidden = tuple(hidden)
-        self._changed = threading.Condition()
         self._waiting: deque[Row] = deque()
-        self._tasks: deque[Callable[[], None]] = deque()
-        self._running: list[Row] = []
+        self._running = 0
+        self._tasks = 0
         self._arriving = 0
         self._held = 0
-        self._last_was_task = False
         self._stopping = False
         self._batch_seconds = 1.0
         self._begun: float | None = None
-        self._thread = threading.Thread(target=self._work, name="reweigh-serve", daemon=True)
-        metrics.watch("reweigh_waiting_rows", "Answers waiting.", lambda: len(self._waiting))
-        metrics.watch("reweigh_running_rows", "Answers being decoded.", lambda: len(self._running))
+        self._changed = asyncio.Event()
+        self._model_free = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reweigh-serve")
+        self._worker: asyncio.Task[None] | None = None
+        metrics.watch("reweigh_waiting_rows", "Answers waiting.", self._waiting_rows)
+        metrics.watch("reweigh_running_rows", "Answers being decoded.", lambda: self._running)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start to decode."""
+        self._worker = asyncio.create_task(self._work())
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Finish waiting rows and rows in progress, then end."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._stopping = True
+        self._changed.set()
+        if self._worker is not None:
+            await self._worker
+        await asyncio.to_thread(self._thread.shutdown)
 
     @contextmanager
     def arriving(self) -> Iterator[Callable[[int], None]]:
@@ -75,57 +80,44 @@ class Scheduler:
         Yields a function that counts the bytes it holds; it refuses when all requests together hold too many.
         """
         held = 0
-        with self._changed:
-            if self._arriving >= self._bounds.queue:
-                raise self._full()
-            self._arriving += 1
+        if self._arriving >= self._bounds.queue:
+            raise self._full()
+        self._arriving += 1
 
         def hold(count: int) -> None:
             nonlocal held
-            with self._changed:
-                if self._held + count > BODIES * self._bounds.body_bytes:
-                    raise self._full()
-                self._held += count
-                held += count
+            if self._held + count > BODIES * self._bounds.body_bytes:
+                raise self._full()
+            self._held += count
+            held += count
 
         try:
             yield hold
         finally:
-            with self._changed:
-                self._held -= held
-                self._arriving -= 1
-                self._changed.notify_all()
+            self._held -= held
+            self._arriving -= 1
+            self._changed.set()
 
     def submit(self, rows: Sequence[Row]) -> None:
         """Queue rows for a batch, or refuse them all if the queue is full."""
-        with self._changed:
-            if self._stopping:
-                raise Problem(503, "the server is stopping", code="stopping")
-            self._waiting = deque(row for row in self._waiting if not row.left)
-            if len(self._waiting) + len(rows) > self._bounds.queue:
-                raise self._full()
-            self._waiting.extend(rows)
-            self._changed.notify_all()
+        self._require_running()
+        self._waiting = deque(row for row in self._waiting if not row.left)
+        if len(self._waiting) + len(rows) > self._bounds.queue:
+            raise self._full()
+        self._waiting.extend(rows)
+        self._changed.set()
 
-    def run(self, task: Callable[[], T]) -> Future[T]:
-        """Queue another task for the model's thread; tasks and batches take turns."""
-        future: Future[T] = Future()
-
-        def work() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(task())
-                except BaseException as error:
-                    future.set_exception(error)
-
-        with self._changed:
-            if self._stopping:
-                raise Problem(503, "the server is stopping", code="stopping")
-            if len(self._tasks) >= self._bounds.queue:
-                raise self._full()
-            self._tasks.append(work)
-            self._changed.notify_all()
-        return future
+    async def run(self, task: Callable[[], T]) -> T:
+        """Run another task in the model's thread, when it is its turn."""
+        self._require_running()
+        if self._tasks >= self._bounds.queue:
+            raise self._full()
+        self._tasks += 1
+        try:
+            async with self._model_free:
+                return await self._in_thread(task)
+        finally:
+            self._tasks -= 1
 
     def busy_seconds(self) -> float:
         """Return how long the model's thread has been busy with one piece of work; 0 while it waits."""
@@ -134,7 +126,11 @@ class Scheduler:
 
     def takes_more(self) -> bool:
         """Whether the queue has room."""
-        return not self._stopping and len(self._waiting) < self._bounds.queue
+        return not self._stopping and self._waiting_rows() < self._bounds.queue
+
+    def _waiting_rows(self) -> int:
+        """Count the waiting rows whose clients are still there."""
+        return sum(not row.left for row in self._waiting)
 
     def _full(self) -> Problem:
         batches = math.ceil(len(self._waiting) / self._bounds.batch) or 1
@@ -146,46 +142,45 @@ class Scheduler:
             headers={"Retry-After": str(min(seconds, 60))},
         )
 
-    def _work(self) -> None:
-        while self._work_once():
-            pass
+    def _require_running(self) -> None:
+        if self._stopping:
+            raise stopping()
 
-    def _work_once(self) -> bool:
-        """Do the next piece of work; keep no reference to it while waiting for more."""
-        work = self._next()
-        if work is None:
-            return False
-        self._begun = begin = time.monotonic()
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run something in the model's thread."""
+
+        def timed() -> T:
+            self._begun = time.monotonic()
+            try:
+                return work()
+            finally:
+                self._begun = None
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+
+    async def _work(self) -> None:
+        while self._waiting or not self._stopping:
+            if self._waiting:
+                async with self._model_free:
+                    await self._decode_next()
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _decode_next(self) -> None:
+        """Decode the next batch; keep no reference to it afterwards."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_SECONDS):
+                while self._arriving and len(self._waiting) < self._bounds.batch:
+                    self._changed.clear()
+                    await self._changed.wait()
+        rows = self._take()
+        self._running, begin = len(rows), time.monotonic()
         try:
-            if callable(work):
-                work()
-                return True
-            self._decode(work)
+            await self._in_thread(partial(self._decode, rows))
         finally:
-            self._begun = None
+            self._running = 0
         self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
-        with self._changed:
-            self._running = []
-        return True
-
-    def _next(self) -> list[Row] | Callable[[], None] | None:
-        """Wait for the next piece of work; ``None`` once everything is done and the server stops."""
-        with self._changed:
-            while not self._tasks and not self._waiting:
-                if self._stopping:
-                    return None
-                self._changed.wait()
-            if self._tasks and not (self._waiting and self._last_was_task):
-                self._last_was_task = True
-                return self._tasks.popleft()
-            self._last_was_task = False
-            ends = time.monotonic() + GATHER_SECONDS
-            while self._arriving and len(self._waiting) < self._bounds.batch:
-                left = ends - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    break
-            self._running = self._take()
-            return self._running
 
     def _take(self) -> list[Row]:
         """Take the row that has waited longest and those behind it that can be decoded with it."""
@@ -218,8 +213,8 @@ class Scheduler:
         self._metrics.batch_rows.observe(len(live))
         try:
             decode(live, self._recall, self._metrics)
-        except Exception as error:
-            if len(live) > 1 and not any(row.begun for row in live):
+        except BaseException as error:  # a panic in a tokenizer's Rust code is no Exception
+            if len(live) > 1 and not any(row.written for row in live):
                 for row in live:
                     self._decode([row])
                 return
@@ -234,7 +229,7 @@ class Scheduler:
 
 
 def _shares(row: Row) -> bool:
-    """Whether a row may share a batch; rivals that draw noise or search beams would depend on their neighbours."""
+    """Whether a row may share a batch; rivals that draw noise or search beams would depend on their neighbors."""
     return not row.session.decoder.is_rival and streams(row.session)
 
 

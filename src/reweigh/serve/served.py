@@ -14,15 +14,15 @@ import torch
 from reweigh import __version__
 from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.examine import examine
-from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.memory import Memory
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import DEFAULT, TABLE_NAME
 from reweigh.serve.prepare import Prepared, prepare_inputs
+from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
 from reweigh.tables.folders import fetch_folder, table_layers
 from reweigh.tables.table import ReferenceTable
@@ -44,12 +44,15 @@ class Table:
     Attributes:
         session: ReWEIGH at the folder's own layer and beta.
         sessions: ReWEIGH at each layer that requests may choose.
-        sha256: Fingerprint of the table at the folder's own layer.
     """
 
     session: ReweighSession
     sessions: dict[int, ReweighSession]
-    sha256: str
+
+    @property
+    def sha256(self) -> str:
+        """Return the fingerprint of the table at the folder's own layer."""
+        return self.session.table.fingerprint
 
 
 class Served:
@@ -78,7 +81,7 @@ class Served:
         tables: Mapping[str, Source] | None = None,
         layer: int | None = None,
         beta: float | None = None,
-        cache: EvidenceCache | None = None,
+        cache: Memory | None = None,
         template: str | None = None,
         force: bool = False,
         world: bool = False,
@@ -90,8 +93,8 @@ class Served:
         self.template = template
         self.world = world
         self.anatomy = find_anatomy(model)
-        self.cache = cache or EvidenceCache()
-        self.recall = Recall(self.anatomy, processor, self.cache, exact=False)
+        self.cache = Memory() if cache is None else cache
+        self.recall = Recall(self.anatomy, processor, self.cache)
         self._sources: dict[str, Source] = ({} if table is None else {DEFAULT: table}) | dict(tables or {})
         if self._sources and DEFAULT not in self._sources:
             raise InputError("no table is the default", hint="give one without a name, for other requests")
@@ -152,7 +155,6 @@ class Served:
                 table=table,
                 beta=self._beta if is_default else None,
                 layer=layer,
-                cache=self.cache,
                 force=self._force,
             )
 
@@ -161,8 +163,8 @@ class Served:
         folder = fetch_folder(source)
         for layer in table_layers(folder):
             if layer not in sessions:
-                sessions[layer] = open_session(ReferenceTable.load(folder, layer=layer), layer)
-        return Table(session, sessions, session.table.fingerprint)
+                sessions[layer] = open_session(ReferenceTable.from_pretrained(folder, layer=layer), layer)
+        return Table(session, sessions)
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """Return the report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""

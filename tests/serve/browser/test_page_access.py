@@ -34,6 +34,10 @@ def test_axe_finds_nothing_serious_and_nothing_hangs_over_the_side(visit, contex
     assert not serious
     wide = seen.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide[0] <= wide[1]
+    table = seen.page.evaluate(
+        "(({ scrollWidth, clientWidth }) => [scrollWidth, clientWidth])(document.querySelector('.scroll'))"
+    )
+    assert table[0] <= table[1]
 
 
 def test_dark_is_dark(visit):

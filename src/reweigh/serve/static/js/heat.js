@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { byId, el, svg } from "./dom.js";
 
-const FADE = 220;
+const PAINTED = 640;
 const THUMB = 180;
 
 export class Heat {
@@ -16,7 +16,7 @@ export class Heat {
     this.layer = null;
     this.told = null;
     byId("scale").append(ruler(), el("p", { class: "note" }, "Rank of the word among all words the model knows, at each part of the picture."));
-    byId("heat-smooth").addEventListener("change", () => this.#draw(false));
+    byId("heat-smooth").addEventListener("change", () => this.#draw());
     byId("heat-clear").addEventListener("click", () => this.clear());
   }
 
@@ -51,7 +51,7 @@ export class Heat {
     this.layer = layers.includes(layer) ? layer : layers.at(-1);
     byId("heat").hidden = false;
     this.#layers(layers);
-    this.#draw(true);
+    this.#draw();
   }
 
   /** Show another layer, if there is one. */
@@ -59,7 +59,7 @@ export class Heat {
     if (!this.told?.layers.some((one) => one.layer === layer)) return;
     this.layer = layer;
     for (const input of byId("heat-layers").querySelectorAll("input")) input.checked = Number(input.value) === layer;
-    this.#draw(true);
+    this.#draw();
   }
 
   #layers(layers) {
@@ -70,7 +70,7 @@ export class Heat {
     }));
   }
 
-  #draw(fading) {
+  #draw() {
     if (!this.told) return;
     const found = this.told.layers.find((one) => one.layer === this.layer);
     const word = `“${this.told.shown.trim()}”`;
@@ -84,62 +84,33 @@ export class Heat {
       ? `Bright parts support ${word}: at the brightest, it is the model's first choice.`
       : `Bright parts support ${word}: even at the brightest, it is only the model's ${ordinal(rank)} choice.`;
     const smooth = byId("heat-smooth").checked;
-    this.pictures().forEach((picture, place) => {
-      const own = found.grids.filter((grid) => grid.image === place);
-      fade(picture, own.filter((grid) => grid.covers), smooth, fading);
-    });
-    this.#thumbs(found, smooth);
+    byId("step-thumbs").replaceChildren(...this.pictures().map(({ image, canvas }, place) => {
+      const grids = found.grids.filter((grid) => grid.image === place && grid.covers);
+      canvas.classList.toggle("painted", grids.length > 0);
+      if (grids.length) paint(canvas, grids, { ...sized(image, PAINTED), smooth });
+      return composite(image, grids, smooth);
+    }));
     byId("crops").replaceChildren(...crops(found, smooth));
   }
-
-  /** Small copies for the sheet of a phone, where the picture is out of sight. */
-  #thumbs(found, smooth) {
-    byId("step-thumbs").replaceChildren(...this.pictures().map((picture, place) => {
-      const grids = found.grids.filter((grid) => grid.image === place && grid.covers);
-      return composite(picture, grids, smooth, THUMB);
-    }));
-  }
 }
 
-/** The picture with its paint on one canvas whose longer side is `side`. */
-export function composite({ image }, grids, smooth, side) {
-  const times = side / Math.max(image.naturalWidth, image.naturalHeight);
-  const width = Math.max(1, Math.round(image.naturalWidth * times));
-  const height = Math.max(1, Math.round(image.naturalHeight * times));
-  const canvas = el("canvas", { width, height });
+/** The size of a canvas for an image whose longer side is `side`. */
+function sized({ naturalWidth, naturalHeight }, side) {
+  const times = side / Math.max(naturalWidth, naturalHeight);
+  return { width: Math.max(1, Math.round(naturalWidth * times)), height: Math.max(1, Math.round(naturalHeight * times)) };
+}
+
+/** A small copy with its paint, for the sheet of a phone, where the picture is out of sight. */
+function composite(image, grids, smooth) {
+  const size = sized(image, THUMB);
+  const canvas = el("canvas", size);
   const context = canvas.getContext("2d");
-  context.imageSmoothingEnabled = times < 1;
-  context.drawImage(image, 0, 0, width, height);
+  context.drawImage(image, 0, 0, size.width, size.height);
   if (!grids.length) return canvas;
   const over = el("canvas");
-  paint(over, grids, { width, height, smooth });
+  paint(over, grids, { ...size, smooth });
   context.drawImage(over, 0, 0);
   return canvas;
-}
-
-function fade({ canvas, image }, grids, smooth, fading) {
-  const width = 480;
-  const height = Math.max(1, Math.round((width * image.naturalHeight) / image.naturalWidth));
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  canvas.classList.toggle("painted", grids.length > 0);
-  if (!grids.length) return;
-  if (!fading || still) return paint(canvas, grids, { width, height, smooth });
-  const before = el("canvas", { width, height });
-  if (canvas.width === width && canvas.height === height) before.getContext("2d").drawImage(canvas, 0, 0);
-  const begin = performance.now();
-  const turn = (canvas.turn = (canvas.turn ?? 0) + 1);
-  const tick = (now) => {
-    if (canvas.turn !== turn) return;
-    const share = Math.min(Math.max((now - begin) / FADE, 0), 1);
-    paint(canvas, grids, { width, height, smooth, strength: share });
-    if (share < 1) {
-      const context = canvas.getContext("2d");
-      context.globalAlpha = 1 - share;
-      context.drawImage(before, 0, 0);
-      requestAnimationFrame(tick);
-    }
-  };
-  tick(begin);
 }
 
 /** Crops whose place in the picture is not known are painted beside it. */
@@ -181,13 +152,12 @@ function covered(covers, width, height) {
 }
 
 /** Paint grids over a canvas of some size; each is laid over the part of the picture it covers. */
-function paint(canvas, grids, { width, height, smooth, strength = 1 }) {
+function paint(canvas, grids, { width, height, smooth }) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d");
-  context.fillStyle = `rgba(10, 12, 20, ${0.42 * strength})`;
+  context.fillStyle = "rgba(10, 12, 20, 0.42)";
   context.fillRect(0, 0, width, height);
-  context.globalAlpha = strength;
   context.imageSmoothingEnabled = smooth;
   context.imageSmoothingQuality = "high";
   for (const grid of grids) {
@@ -197,7 +167,7 @@ function paint(canvas, grids, { width, height, smooth, strength = 1 }) {
     context.rect(left, top, wide, tall);
     context.clip();
     const cell = [wide / grid.cols, tall / grid.rows];
-    // one cell more on each side, so that smoothed colours are centred on their patches
+    // one cell more on each side, so that smoothed colors are centered on their patches
     context.drawImage(small(grid), left - cell[0], top - cell[1], wide + 2 * cell[0], tall + 2 * cell[1]);
     context.restore();
   }
@@ -205,9 +175,7 @@ function paint(canvas, grids, { width, height, smooth, strength = 1 }) {
 
 /** One pixel for each cell, with the border cells repeated around them. */
 function small(grid) {
-  const canvas = document.createElement("canvas");
-  canvas.width = grid.cols + 2;
-  canvas.height = grid.rows + 2;
+  const canvas = el("canvas", { width: grid.cols + 2, height: grid.rows + 2 });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(canvas.width, canvas.height);
   const within = (place, size) => Math.min(Math.max(place - 1, 0), size - 1);
@@ -220,7 +188,7 @@ function small(grid) {
   return canvas;
 }
 
-/** The scale: what rank a colour stands for. */
+/** The scale: what rank a color stands for. */
 function ruler() {
   const stops = Array.from({ length: 11 }, (_, place) => {
     const share = place / 10;
@@ -228,7 +196,7 @@ function ruler() {
   });
   const texts = ["1,000th", "100th", "10th", "1st"].map((text, place) =>
     svg("text", { x: 4 + (place / 3) * 292, y: 30, "text-anchor": ["start", "middle", "middle", "end"][place] }, text));
-  return svg("svg", { viewBox: "0 0 300 34", role: "img", "aria-label": "Colour scale: from the 1,000th place to the first" },
+  return svg("svg", { viewBox: "0 0 300 34", role: "img", "aria-label": "Color scale: from the 1,000th place to the first" },
     svg("defs", {}, svg("linearGradient", { id: "warmth" }, ...stops)),
     svg("rect", { x: 0, y: 2, width: 300, height: 12, rx: 3, class: "under" }),
     svg("rect", { x: 0, y: 2, width: 300, height: 12, rx: 3, fill: "url(#warmth)" }), ...texts);

@@ -4,7 +4,7 @@ import { Answer } from "./answer.js";
 import { decode, get, post, Trouble, useKey } from "./api.js";
 import { byId, el, say } from "./dom.js";
 import { Heat } from "./heat.js";
-import { LONGEST, picture, read, save, trace, write } from "./keep.js";
+import { LONGEST, read, save, trace, write } from "./keep.js";
 import { Pictures } from "./pictures.js";
 import { number, StepPanel } from "./step.js";
 import { differences, judge, judgeBy, speaker } from "./words.js";
@@ -109,10 +109,6 @@ function listen() {
   byId("save-trace").addEventListener("click", () => {
     if (!left.text && !right.text) return say(byId("keep-status"), "Ask something first.");
     save("reweigh-trace.json", trace({ facts, question: question(), pictures: pictures.list, answers: [left, right] }));
-  });
-  byId("save-picture").addEventListener("click", async () => {
-    if (!pictures.list.length) return say(byId("keep-status"), "Add a picture first.");
-    save("reweigh-picture.png", await picture(pictures.list, heat));
   });
 }
 

@@ -72,10 +72,11 @@ export class StepPanel {
 
 function columns({ facts }) {
   const scale = facts.scale ? ` The scale is ${evidence(facts.scale)}.` : "";
-  const edited = facts.beta ? `; the filled dot is the logit before, the open one after, at most ${number(facts.beta)} lower` : "";
+  const dots = facts.beta ? el("span", { class: "figure" }, " The filled dot is the logit before the edit, the open one after it.") : null;
+  const edited = facts.beta ? `; the edit lowers a logit by at most ${number(facts.beta)}` : "";
   return el("p", { class: "note" },
-    `A logit is the model's score for a word; the word with the highest logit is written${edited}. Evidence is how high the word ranks, on ` +
-    `average, at the picture's positions (layer ${facts.layer}); normal is what it has in other pictures; both in ` +
+    `A logit is the model's score for a word; the word with the highest logit is written${edited}.`, dots,
+    ` Evidence is how high the word ranks, on average, at the picture's positions (layer ${facts.layer}); normal is what it has in other pictures; both in ` +
     `thousandths. Strength is how far evidence falls short, from 0 to 1, as a share of the scale.${scale}`);
 }
 
