@@ -14,7 +14,7 @@ import pytest
 
 from checkpoints import picture
 from once import make_once
-from reweigh.cli import app
+from reweigh.cli import start
 
 loading = importlib.import_module("reweigh.families.load")  # the package has a function of that name
 
@@ -51,7 +51,7 @@ def cli(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["reweigh", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            app.main()
+            start.main()
         shown = capsys.readouterr()
         return Done(ended.value.code or 0, shown.out, shown.err)
 
@@ -81,7 +81,7 @@ def calibrated(tmp_path_factory, checkpoint, photos):
             patch.setattr(loading, "load", load_once)
             patch.setattr(sys, "argv", ["reweigh", *map(str, arguments)])
             with pytest.raises(SystemExit) as ended:
-                app.main()
+                start.main()
         assert not ended.value.code
 
     # Tests lock and resume it: every worker has a copy.

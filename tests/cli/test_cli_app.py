@@ -214,14 +214,14 @@ def test_what_the_system_refuses_is_not_a_bug(cli, monkeypatch):
 SLOW = """
 import sys, time
 from reweigh import ReferenceTable
-from reweigh.cli import app
+from reweigh.cli import start
 def load(*_, **__):
     print("loading", flush=True)
     time.sleep(60)
     sys.exit()
 ReferenceTable.from_pretrained = load
 sys.argv = ["reweigh", "table", "show", "anything"]
-app.main()
+start.main()
 """
 
 

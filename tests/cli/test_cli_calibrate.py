@@ -21,7 +21,7 @@ def test_it_wrote_a_table_for_each_layer(calibrated):
     names = {str(path.relative_to(calibrated)) for path in calibrated.rglob("*") if path.is_file()}
     tables = {f"layer-{layer}/reference_table.{end}" for layer in (1, 3) for end in ("json", "safetensors")}
     assert names == {"calibration.json", "observations.safetensors", *tables}
-    assert len(ReferenceTable.load(calibrated, layer=3)) > 20
+    assert len(ReferenceTable.from_pretrained(calibrated, layer=3)) > 20
 
 
 def test_the_same_command_again_is_a_no_op_with_the_same_report(cli, arguments, calibrated):
@@ -74,7 +74,7 @@ def test_another_readout_is_matched_recorded_and_told(cli, checkpoint, photos, t
     settings = {"layers": [2], "max_new_tokens": 6, "readout": "zscore", "rule": "count-2"}
     reweigh.calibrate(model, processor, photos, out=tmp_path / "z", **settings)
     assert "read as zscore" in cli("table", "show", tmp_path / "z").out
-    assert ReferenceTable.load(tmp_path / "z").readout == "zscore"
+    assert ReferenceTable.from_pretrained(tmp_path / "z").readout == "zscore"
     register = ["table", "register", tmp_path / "z", "-o", tmp_path / "again", "--rule", "count-2"]
     assert "b0 matched to DMRR's mean edit" in cli(*register).out
     [row] = cli(*register, "--json").json["tables"]

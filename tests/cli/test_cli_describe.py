@@ -264,7 +264,7 @@ def test_check_marks_given_words(cli, given, calibrated):
     assert shown.count(": unsupported") == sum(word["state"] == "unsupported" for word in page["words"])
     assert "this: unsupported" not in shown
     assert "submarine" in shown.partition("not judged")[2]
-    table = ReferenceTable.load(calibrated, layer=3)
+    table = ReferenceTable.from_pretrained(calibrated, layer=3)
     assert {token["token"] for token in page["tokens"] if token["s"] is not None} == {
         token["token"] for token in page["tokens"] if table.reference(token["token"]) is not None
     }

@@ -68,10 +68,10 @@ def run(cli: Any, place: Path) -> Any:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    """Every file but those of caches, which drop what they do not know, and pictures; of many shards the first."""
+    """Every file but pictures and data; of many shards the first."""
     found = {}
     for path in sorted(out.rglob("*")):
-        kept = {"evidence", "pictures", "data"} & {*path.relative_to(out).parts}
+        kept = {"pictures", "data"} & {*path.relative_to(out).parts}
         if "shard-" in path.name and path.name != "shard-00000.safetensors":
             continue
         if path.is_file() and not kept and path.name not in (".lock", RECORD) and path.suffix != ".png":

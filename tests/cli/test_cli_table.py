@@ -43,7 +43,7 @@ def no_model(monkeypatch):
 
 
 def test_show(cli, calibrated, checkpoint):
-    table = ReferenceTable.load(calibrated, layer=3)
+    table = ReferenceTable.from_pretrained(calibrated, layer=3)
     page = cli("table", "show", calibrated, "--layer", "3", "--json").json
     assert page["fingerprint"] == table.fingerprint
     assert (page["b0"], page["registered"]) == (table.scale, len(table))
@@ -72,9 +72,9 @@ def test_show_says_which_point_was_recorded(cli):
 
 def test_show_names_the_generation_settings_of_the_checkpoint(cli, calibrated, tmp_path):
     assert "decoded with" not in cli("table", "show", calibrated / "layer-1").out
-    table = ReferenceTable.load(calibrated, layer=1)
+    table = ReferenceTable.from_pretrained(calibrated, layer=1)
     settings = {"repetition_penalty": 1.05, "min_length": 3}
-    replace(table, made_with={**table.made_with, "generation": settings}).save(tmp_path)
+    replace(table, made_with={**table.made_with, "generation": settings}).save_pretrained(tmp_path)
     assert "decoded with min_length 3, repetition_penalty 1.05" in cli("table", "show", tmp_path).out
 
 
@@ -227,7 +227,7 @@ def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
     page = cli("table", "register", calibrated, "-o", tmp_path / "new", "--rule", "count-3", "--json").json
     whole = Calibration.load(calibrated)
     expected = whole.observations.register(3, rule=lambda values, _scale: len(values) >= 3)
-    new = ReferenceTable.load(tmp_path / "new", layer=3)
+    new = ReferenceTable.from_pretrained(tmp_path / "new", layer=3)
     assert new.tokens.tolist() == expected.tokens.tolist()
     assert page["tables"][1]["registered"] == len(expected.tokens)
     assert new.made_with["rule"] == "count-3"
@@ -262,4 +262,4 @@ def test_exporting(cli, calibrated, tmp_path):
     done = cli("table", "export", calibrated, "--layer", "3", "-o", out)
     assert str(out / "custom_generate/generate.py") in done.err
     assert "next: model.generate" in done.err
-    assert ReferenceTable.load(out).layer == 3
+    assert ReferenceTable.from_pretrained(out).layer == 3

@@ -166,11 +166,6 @@ def _root(
 
 def main() -> None:
     """Run the command line; a known error becomes one message and exit code 1, an unexpected one asks for a report."""
-    with start.signals():
-        _run()
-
-
-def _run() -> None:
     for stream in (sys.stdout, sys.stderr):  # escape characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -222,7 +217,3 @@ def _show_traceback() -> None:
         import traceback
 
         traceback.print_exc()
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import RayOptions, grouped, loading_arguments
+from reweigh.cli.options import RAY, grouped, open_cluster
 from reweigh.cli.table import show_tables
 from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
@@ -18,7 +17,6 @@ from reweigh.options import parse_options
 if TYPE_CHECKING:
     from reweigh.calibration.job import CalibrationSettings
     from reweigh.calibration.loop import Job
-    from reweigh.calibration.result import Calibration
 
 app = typer.Typer(add_completion=False)
 
@@ -67,14 +65,18 @@ def calibrate(
         help="Argument of vLLM's LLM, e.g. tensor_parallel_size=2; repeatable.",
         rich_help_panel=common.ADVANCED,
     ),
-    cluster: RayOptions,
+    ray: str | None = RAY,
     loading: common.Loading,
 ) -> None:
     """Make a reference table: how much evidence is normal for each token, from unlabeled images.
 
     Stop it at any time; the same command resumes and ends with the same bytes.
     """
+    from reweigh.calibration.calibrate import calibrate_on
+    from reweigh.calibration.corpus import require_images
     from reweigh.calibration.job import VLLM_BATCH, CalibrationSettings
+    from reweigh.calibration.loop import run_job
+    from reweigh.calibration.resume import require_free
 
     require_known("engine", [engine], ENGINES)
     settings = CalibrationSettings(
@@ -85,71 +87,50 @@ def calibrate(
         rule=rule,
         shard=shard,
     )
-    _require(images, out)
+    require_images(images)
+    require_free(out)
     common.look_into(model, Path(images))
-    inside: dict[str, Any] | None = None  # arguments of vLLM
-    if engine == "vllm":
-        inside = _vllm_arguments(loading, parse_options(engine_option))
-    elif engine_option:
+    if engine_option and engine != "vllm":
         raise InputError("--engine-option is for vLLM", hint="add --engine vllm")
-    if engine == "mlx" and cluster.ray is not None:
+    if engine == "mlx" and ray is not None:
         raise InputError("--ray cannot be used with MLX", hint="calibrate shards with --shard and merge them")
-    load = loading.load_mlx if engine == "mlx" else loading.load
-    _print(_run(model, images, loading, cluster, inside, settings, out, load), out)
-    then = "reweigh table merge" if shard != "1/1" else f"reweigh describe {model} PICTURE --table"
-    common.finish(out, then=f"{then} {out}" + (" PART ... -o TABLE" if shard != "1/1" else ""))
-
-
-def _run(
-    model: str,
-    images: str,
-    loading: common.Loading,
-    cluster: RayOptions,
-    engine: dict[str, Any] | None,
-    settings: CalibrationSettings,
-    out: Path,
-    load: Callable[[str], tuple[Any, Any]],
-) -> Calibration:
-    """Calibrate on a cluster, inside vLLM (``engine`` are its arguments), or with a model loaded here."""
-    found = loading_arguments(model, loading)
-    if cluster.ray is not None:
-        from reweigh.calibration.calibrate import calibrate_on, calibrator, vllm_calibrator
-
-        make = calibrator if engine is None else vllm_calibrator
-        if engine is not None:
-            found = {"name": found["name"], "called": found["called"], "engine": engine}
-        return calibrate_on(cluster.cluster(), make, found, images, settings, out=out, on_skip=_tell_skip)
-    from reweigh.calibration.loop import run_job
-
-    job: Job
-    if engine is not None:
-        from reweigh.calibration.vllm import open_vllm_job
-
-        job = open_vllm_job(found["name"], settings, name=found["called"], engine=engine)
+    inside = _vllm_arguments(loading, parse_options(engine_option)) if engine == "vllm" else None
+    if ray is not None:
+        arguments = {**loading.locate(model), "engine": inside}
+        done = calibrate_on(open_cluster(ray), arguments, images, settings, out=out, on_skip=_tell_skip)
     else:
-        from reweigh.calibration.job import open_job
+        job = _open_job(model, loading, engine, inside, settings)
+        done = run_job(job, images, settings, out=out, on_skip=_tell_skip)
+    more = {"skipped": done.skipped, "observations": len(done.observations)}
+    said = f", {len(done.skipped)} skipped, {len(done.observations):,} observations"
+    show_tables(done, out, more, said)
+    if shard == "1/1":
+        common.finish(out, then=f"reweigh describe {model} PICTURE --table {out}")
+    else:
+        common.finish(out, then=f"reweigh table merge {out} PART ... -o TABLE")
 
-        job = open_job(*load(model), settings)
-    return run_job(job, images, settings, out=out, on_skip=_tell_skip)
+
+def _open_job(
+    model: str,
+    loading: common.Loading,
+    engine: str,
+    inside: dict[str, Any] | None,
+    settings: CalibrationSettings,
+) -> Job:
+    """Open the model in its engine; ``inside`` are vLLM's own arguments."""
+    if inside is not None:
+        from reweigh.calibration.vllm import VllmJob
+
+        found = loading.locate(model)
+        return VllmJob(found["name"], settings, name=found["called"], engine=inside)
+    from reweigh.calibration.job import open_job
+
+    load = loading.load_mlx if engine == "mlx" else loading.load
+    return open_job(*load(model), settings)
 
 
 def _tell_skip(name: str, reason: str) -> None:
     typer.echo(f"skipped {name}: {reason}", err=True)
-
-
-def _print(done: Calibration, out: Path) -> None:
-    more = {"skipped": done.skipped, "observations": len(done.observations)}
-    said = f", {len(done.skipped)} skipped, {len(done.observations):,} observations"
-    show_tables(done, out, more, said)
-
-
-def _require(images: str, out: Path) -> None:
-    """Refuse images and a folder that cannot be used before a model is loaded."""
-    from reweigh.calibration.corpus import require_images
-    from reweigh.calibration.resume import require_free
-
-    require_images(images)
-    require_free(out)
 
 
 def _vllm_arguments(loading: common.Loading, options: dict[str, Any]) -> dict[str, Any]:

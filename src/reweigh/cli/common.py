@@ -6,8 +6,9 @@ import contextlib
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -15,6 +16,9 @@ from reweigh.errors import InputError, ReweighError
 from reweigh.files.artifacts import to_json
 from reweigh.options import typed_options
 from reweigh.text import DESCRIBE
+
+if TYPE_CHECKING:
+    from reweigh.results.report import Report
 
 WORLD = "world"
 """Name of the embedded model on the command line."""
@@ -48,7 +52,6 @@ PIPE_WIDTH = 160
 class Loading:
     """How to load the model, and its prompt template; a group of one repeatable option."""
 
-    PANEL: ClassVar[str] = ADVANCED
     KINDS: ClassVar[dict[str, type]] = {
         "dtype": str,
         "device": str,
@@ -62,12 +65,13 @@ class Loading:
         metavar="NAME=VALUE",
         help="dtype=bfloat16, device=cpu, revision=TAG, trust_remote_code=true, or template=TEXT with {prompt} for "
         "processors without a chat template; repeatable.",
+        rich_help_panel=ADVANCED,
     )
 
     def __post_init__(self) -> None:
-        typed_options(self.model_option, self.KINDS, "model option")  # refused before anything else happens
+        self.chosen  # noqa: B018  # refused before anything else happens
 
-    @property
+    @cached_property
     def chosen(self) -> dict[str, Any]:
         """Return the options given."""
         return typed_options(self.model_option, self.KINDS, "model option")
@@ -88,11 +92,20 @@ class Loading:
         quiet()
         from reweigh.families.load import load
 
-        if name != WORLD:
-            return load(name, **self.arguments)
-        model, processor = load(str(world_path()), **self.arguments)
-        model.name_or_path = "reweigh world"  # a table records this, not the path of the installation
+        found = self.locate(name)
+        model, processor = load(found["name"], **found["load"])
+        model.name_or_path = found["called"]
         return model, processor
+
+    def locate(self, name: str) -> dict[str, Any]:
+        """Return where a model is, from any folder, the arguments that load it, and the name that records keep."""
+        if name == WORLD:
+            from reweigh.world import path
+
+            return {"name": str(path()), "load": self.arguments, "called": "reweigh world"}
+        folder = Path(name)
+        found = str(folder.resolve()) if folder.is_dir() else name
+        return {"name": found, "load": self.arguments, "called": name}
 
     def require_mlx(self) -> None:
         """Refuse what cannot be chosen on MLX."""
@@ -106,7 +119,7 @@ class Loading:
         from reweigh.engines.mlx import load
 
         options = {key: self.arguments[key] for key in ("revision", "trust_remote_code")}
-        return load(str(world_path()) if name == WORLD else name, **options)
+        return load(self.locate(name)["name"] if name == WORLD else name, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,19 +149,12 @@ class Point:
         return table_of(name, self.table, self.layer)
 
     def options(self, name: str) -> dict[str, Any]:
-        """Table, layer and beta as arguments of a decoder, which fills in what is not given."""
+        """Return table, layer and beta as arguments of a decoder, which fills in what is not given."""
         return {"table": self.of(name), "layer": self.layer, "beta": self.beta}
 
     def given(self) -> list[str]:
         """Return the flags of this group that were given."""
         return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
-
-
-def world_path() -> Path:
-    """Return the embedded checkpoint's folder."""
-    from reweigh.world import path
-
-    return Path(path())
 
 
 def table_of(name: str, table: str | None, layer: int | None = None) -> str:
@@ -271,6 +277,11 @@ def show(value: Any, text: Callable[[], None]) -> None:
         text()
 
 
+def show_report(report: Report) -> None:
+    """Print an experiment's results: the numbers as JSON with --json, otherwise the page."""
+    show(report.numbers, lambda: console().print(report.page.terminal()))
+
+
 def same(model: str, **options: str | None) -> str:
     """Join the model and the options that were given, for the command to run next."""
     return " ".join([model, *(f"--{name} {value}" for name, value in options.items() if value is not None)])
@@ -285,7 +296,7 @@ def finish(*written: Path | str, then: str | None = None) -> None:
 
 
 def console() -> Any:
-    """Make a rich console that wraps to the terminal; in a pipe it has no colours and does not truncate."""
+    """Make a rich console that wraps to the terminal; in a pipe it has no colors and does not truncate."""
     import os
 
     from rich.console import Console

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BenchmarkOptions, RayOptions, benchmark_of, grouped, loading_arguments
+from reweigh.cli.options import RAY, ExperimentOptions, grouped, open_cluster
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ STEERING = "steering"
 @app.command()
 @grouped
 def compare(
-    model: str = common.MODEL,
     *,
     methods: str | None = typer.Option(
         None,
@@ -44,7 +43,7 @@ def compare(
         help="chair, amber-generative, pope, objects ...; repeatable, and not needed for `world`.",
     ),
     out: Path = typer.Option(Path("comparison"), "--out", "-o", help=common.RESUMES),
-    selection: BenchmarkOptions,
+    setup: ExperimentOptions,
     method_option: list[str] = typer.Option(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
     ),
@@ -57,24 +56,29 @@ def compare(
         None, min=1, help="Use only the first N tuning records, for --tune-all and for asd, vti and the like."
     ),
     table: str = common.TABLE,
-    cluster: RayOptions,
-    loading: common.Loading,
-    force: bool = common.FORCE,
+    ray: str | None = RAY,
 ) -> None:
     """Compare decoders on the same records, in one table of metrics and cost.
 
-    What asd, vti, nullu and projectaway need from labelled images is made from tuning records unless it is given.
+    What asd, vti, nullu and projectaway need from labeled images is made from tuning records unless it is given.
     """
     from reweigh.benchmarks.base import find_benchmark
     from reweigh.benchmarks.open import data_folder
     from reweigh.experiments import steer
-    from reweigh.experiments.compare.methods import parse_methods, parse_options, standard_methods
-    from reweigh.experiments.compare.report import FILES, build_page
-    from reweigh.experiments.tune_all import add_tuning, note, settings_table, write_frontier
+    from reweigh.experiments.compare.methods import (
+        make_method,
+        parse_methods,
+        parse_options,
+        standard_methods,
+    )
+    from reweigh.experiments.compare.report import FILES
+    from reweigh.experiments.compare.run import compare as run
+    from reweigh.experiments.tune_all import add_tuning, note, write_frontier
     from reweigh.files.artifacts import only_one
+    from reweigh.results.report import claim_report
     from reweigh.rivals import DECODERS
 
-    benchmarks = benchmark or [benchmark_of(model, None)]
+    benchmarks = benchmark or [setup.benchmark(None)]
     options: dict[str, dict[str, Any]]
     if methods is None:
         options = standard_methods(benchmarks)
@@ -82,47 +86,51 @@ def compare(
         options = {name: {} for name in parse_methods(methods, list(DECODERS))}
     for name, given in parse_options(method_option, list(options)).items():
         options[name] |= given
-    if selection.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
+    if setup.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
     unsteered = steer.missing(options)
-    if cluster.ray is not None and (tune_all or unsteered):
+    if ray is not None and (tune_all or unsteered):
         wanted = "--tune-all" if tune_all else f"making directions for {unsteered[0]}"
         raise InputError(f"{wanted} does not run on a cluster", hint="leave out --ray")
-    FILES.claim(out)
+    claim_report(out, FILES)
     if unsteered:
         steer.claim_files(out / STEERING)
         steer.fill_in(options, out / STEERING)
-    tasks = [_task(name, selection, out) for name in benchmarks]
-    tuning = _tuning_task(benchmarks[0], selection, tuning_limit, out) if tune_all or unsteered else None
-    _add_table(options, model, table, force)
+    tasks = [_task(name, setup, out) for name in benchmarks]
+    tuning = _tuning_task(benchmarks[0], setup, tuning_limit, out) if tune_all or unsteered else None
+    _add_table(options, setup, table)
     tuned: Tuning | None = None
     with only_one(out):
-        if cluster.ray is not None:
-            made = _on_ray(model, options, tasks, selection, loading, out, cluster)
+        if ray is not None:
+            made = _on_ray(setup, options, tasks, out, ray)
         else:
-            loaded = loading.load(model)
+            loaded = setup.load(setup.model)
             if tuning is not None:
-                runs = selection.runs(tuning, model, loading, loaded)
+                runs = setup.runs(tuning, loaded)
                 if unsteered:
                     steer.make(*loaded, runs, out / STEERING)
                 if tune_all:
                     from reweigh.experiments.tune_all import tune_all as tune
 
                     tuned = tune(loaded, options, runs, out / "tuning")
-            made = _in_process(model, loaded, options, tasks, selection, loading, out, tuned)
+            if tuned is None:
+                rows = [make_method(name, *loaded, given) for name, given in options.items()]
+            else:
+                rows = tuned.methods(loaded, options)
+            _print_reasons(rows)
+            made = run(setup.model, rows, [setup.runs(task, loaded) for task in tasks], out)
     if tuned is not None:
         made = replace(made, notes=[*made.notes, note(tuned)])
-    page = build_page(made)
-    shown = [*([] if tuned is None else [settings_table(tuned)]), page.terminal()]
-    common.show(made.to_json(), lambda: common.console().print(*shown))
+    report = made.report()
     if tuned is not None:
-        add_tuning(page, tuned)
-    files = FILES.write(out, page, made.to_json(), made.contrast.frame)
+        add_tuning(report.page, tuned)
+    files = report.write(out)
     files += [] if tuned is None else write_frontier(tuned, out)
+    common.show_report(report)
     common.finish(*files, then=f"open {next((one for one in files if one.suffix == '.html'), out)}")
 
 
-def _add_table(options: dict[str, dict[str, Any]], model: str, table: str | None, force: bool) -> None:
+def _add_table(options: dict[str, dict[str, Any]], setup: ExperimentOptions, table: str | None) -> None:
     """Give the table to the methods that need one, and check all options before a model is loaded."""
     from reweigh.experiments.compare.methods import decoder_of
     from reweigh.rivals import DECODERS, check_options
@@ -131,52 +139,27 @@ def _add_table(options: dict[str, dict[str, Any]], model: str, table: str | None
         entry = DECODERS[decoder_of(name)]
         if entry.needs_table:
             point = common.Point(table=table, layer=given.get("layer"), beta=given.get("beta"))
-            options[name] = given = {**point.options(model), "force": force, **given}
+            options[name] = given = {**point.options(setup.model), "force": setup.force, **given}
         check_options(name, entry, given)
 
 
-def _in_process(
-    model: str,
-    loaded: tuple[Any, Any],
-    options: dict[str, dict[str, Any]],
-    tasks: list[Task],
-    selection: BenchmarkOptions,
-    loading: common.Loading,
-    out: Path,
-    tuned: Tuning | None,
-) -> Comparison:
-    """Compare with the model that this process has loaded."""
-    from reweigh.experiments.compare.methods import make_method
-    from reweigh.experiments.compare.study import compare as run
-
-    if tuned is None:
-        rows = [make_method(name, *loaded, given) for name, given in options.items()]
-    else:
-        rows = tuned.methods(loaded, options)
-    _print_reasons(rows)
-    return run(model, rows, [selection.runs(task, model, loading, loaded) for task in tasks], out)
-
-
 def _on_ray(
-    model: str,
+    setup: ExperimentOptions,
     options: dict[str, dict[str, Any]],
     tasks: list[Task],
-    selection: BenchmarkOptions,
-    loading: common.Loading,
     out: Path,
-    cluster: RayOptions,
+    ray: str,
 ) -> Comparison:
     """Compare with the actors of a cluster."""
     from reweigh.experiments.compare.on_ray import compare_on
 
     arguments = {
-        **loading_arguments(model, loading),
+        **setup.locate(setup.model),
         "methods": options,
-        "template": loading.template,
-        "where": str(Path.cwd()),
+        "template": setup.template,
     }
-    runs = [selection.runs(task, model, loading) for task in tasks]
-    return compare_on(cluster.cluster(), arguments, model, runs, out, tell=_print_reasons)
+    runs = [setup.runs(task) for task in tasks]
+    return compare_on(open_cluster(ray), arguments, setup.model, runs, out, tell=_print_reasons)
 
 
 def _print_reasons(methods: Sequence[Method]) -> None:
@@ -185,7 +168,7 @@ def _print_reasons(methods: Sequence[Method]) -> None:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)
 
 
-def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
+def _task(name: str, setup: ExperimentOptions, out: Path) -> Task:
     from reweigh.benchmarks import find_benchmark
 
     if find_benchmark(name).judge_kind:
@@ -193,12 +176,12 @@ def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
             f"{name} needs a judge model, which a comparison does not use",
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
-    task = selection.task(name, drawings=out / "pictures")
+    task = setup.task(name, drawings=out / "pictures")
     task.require_records()
     return task
 
 
-def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out: Path) -> Task:
+def _tuning_task(name: str, setup: ExperimentOptions, limit: int | None, out: Path) -> Task:
     """Open the records that a benchmark keeps for tuning, whatever is selected for the evaluation."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.tune.search import FIGURES
@@ -209,11 +192,8 @@ def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out:
             f"{name} keeps no records for tuning",
             hint="tuning and steering vectors need world or chair as the first benchmark",
         )
-    chosen = [
-        *selection.option,
-        *(f"{option}={value}" for option, value in kept.items()),
-    ]  # the last one counts
-    task = replace(selection, option=chosen, limit=limit).task(name, drawings=out / "tuning" / "pictures")
+    chosen = [*setup.option, *(f"{option}={value}" for option, value in kept.items())]  # the last one counts
+    task = replace(setup, option=chosen, limit=limit).task(name, drawings=out / "tuning" / "pictures")
     task.require(FIGURES, "tuning")
     task.require_records()
     return task

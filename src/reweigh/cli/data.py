@@ -35,29 +35,26 @@ def data(
 
 
 def _list() -> None:
-    """List what can be downloaded, its size and licence, and what is already here."""
+    """List what can be downloaded, its size and license, and what is already here."""
     from reweigh.benchmarks.data.store import data_root, describe
     from reweigh.benchmarks.open import datasets
     from reweigh.results.table import Cell, Column, Table
 
     rows = [describe(entry) for entry in datasets().values()]
-    if common.wants_json():
-        common.emit_json(rows)
-        return
     cells: list[list[Cell]] = [
         [
             row["name"],
             row["title"],
             _size(row["size"]),
-            _checked(row["checksums"]),
+            _kinds(row["checksums"]),
             row["licence"],
             row["state"],
         ]
         for row in rows
     ]
-    columns = [Column(name) for name in ("name", "what", "size", "checksum", "licence", "here")]
+    columns = [Column(name) for name in ("name", "what", "size", "checksum", "license", "here")]
     table = Table(columns, cells, caption=f"in {data_root()} (set REWEIGH_DATA to change it)")
-    common.console().print(table)
+    common.show(rows, lambda: common.console().print(table))
 
 
 def _get(name: str, source: Path | None) -> None:
@@ -67,14 +64,14 @@ def _get(name: str, source: Path | None) -> None:
     from reweigh.progress import bar
 
     entry = dataset(name)
-    common.note(f"{entry.title}; licence: {entry.licence}; {entry.page}")
+    common.note(f"{entry.title}; license: {entry.licence}; {entry.page}")
     with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
         folder = get(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
     common.show({"dataset": name, "folder": str(folder)}, lambda: typer.echo(folder))
-    if name in BENCHMARKS:
-        common.finish(then=f"reweigh eval run MODEL -b {name} -o RUN")
+    uses = (one for one in BENCHMARKS if entry in (BENCHMARKS[one].dataset, BENCHMARKS[one].image_dataset))
+    common.finish(then=f"reweigh eval run MODEL -b {next(uses)} -o RUN")
 
 
 def _check(name: str) -> None:
@@ -96,16 +93,10 @@ def _check(name: str) -> None:
 
 
 def _size(size: int | None) -> str:
-    if size is None:
-        return "unknown"
-    value, unit = float(size), "B"
-    for larger in ("kB", "MB", "GB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+    from rich.filesize import decimal
+
+    return "unknown" if size is None else decimal(size)
 
 
-def _checked(checksums: list[str]) -> str:
-    kinds = sorted({checksum.partition(":")[0] for checksum in checksums})
-    return ", ".join(kinds)
+def _kinds(checksums: list[str]) -> str:
+    return ", ".join(sorted({checksum.partition(":")[0] for checksum in checksums}))

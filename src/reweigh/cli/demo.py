@@ -44,7 +44,7 @@ def demo(
 
 def _print(outcome: Demonstration, cases: list[Case]) -> None:
     from reweigh.experiments.demo import figures_table
-    from reweigh.results.examples import coloured_text, mention_spans
+    from reweigh.results.examples import answer, coloured_text, mention_spans
 
     console = common.console()
     session = outcome.session
@@ -56,8 +56,7 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
     console.print(f"hallucinated mentions (CHAIR_I) changed by {outcome.relative_change()}")
     for case in cases:
         console.print(f"\n[dim]{case.scene.id}: {', '.join(sorted(case.scene.objects))}[/dim]")
-        console.print("base    ", coloured_text(case.base_text, mention_spans(case.base, case.base_text)))
-        console.print(
-            "ReWEIGH ", coloured_text(case.edited_text, mention_spans(case.edited, case.edited_text))
-        )
+        for arm, run in outcome.scored.items():
+            item, text = answer(run, case.scene.id)
+            console.print(f"{arm:8}", coloured_text(text, mention_spans(item, text)))
     console.print("\n[blue]grounded[/blue]  [bold red]hallucinated[/bold red]")

@@ -82,13 +82,13 @@ def describe(
         raise InputError(f"--why and --text take one picture, not {len(images)}")
     if decoder != REWEIGH and (why.why or check or text is not None):
         raise InputError("--why, --check and --text are for ReWEIGH", hint=f"leave out --decoder {decoder}")
-    from reweigh.runs.model import open_session
+    from reweigh import rivals
 
     common.require_pictures(model, images)
     if why.plot is not None:
         claim([why.plot])
     options = decoder_options(decoder, decoder_option, model, point, force=force)
-    session: Any = open_session(*loading.load(model), decoder, options)
+    session: Any = rivals.decoder(decoder, *loading.load(model), **options)
     if decoder == REWEIGH and point.beta is None:
         common.note(str(session.point))
     asked = {**asdict(question), "template": loading.template, "seed": seed}
@@ -140,12 +140,15 @@ def _describe(
 
 
 def _explain(session: Any, trace: Any, image: Path, options: dict[str, Any], why: Why) -> dict[str, Any]:
-    from reweigh.cli.why import choose_step, plot_step, print_step, whole_candidates
+    from reweigh.cli.why import choose_step, plot_step, print_step
+    from reweigh.experiments.steps import whole_candidates
+    from reweigh.images import read_image
 
     changed = [found.index for found in trace.steps() if found.changed]
     step = trace.step(choose_step(why.step, changed, len(trace)))
     if not common.wants_json() or why.plot is not None:
-        words = whole_candidates(session, trace, step, image, options, TOP)
+        inputs = session.prepare([read_image(image)], [options["prompt"]], template=options["template"])
+        words = whole_candidates(session, trace, step, inputs, TOP)
         if why.plot is not None:
             plot_step(step, why.plot, TOP, words)
         if not common.wants_json():

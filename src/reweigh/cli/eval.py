@@ -14,20 +14,20 @@ from reweigh.cli.options import (
     DECODER,
     DECODER_OPTION,
     OPTION,
-    BenchmarkOptions,
+    RAY,
+    ExperimentOptions,
     JudgeOptions,
-    RayOptions,
-    benchmark_of,
     decoder_options,
     grouped,
-    loading_arguments,
+    open_cluster,
     split_images,
 )
 from reweigh.errors import UnknownNameError
 from reweigh.files.outputs import claim
+from reweigh.options import typed_options
 
 if TYPE_CHECKING:
-    from reweigh.runs.results import ScoredRun
+    from reweigh.runs.results import Scored
     from reweigh.runs.task import Task
 
 app = typer.Typer(
@@ -38,42 +38,40 @@ app = typer.Typer(
 @app.command()
 @grouped
 def run(
-    model: str = common.MODEL,
     *,
     benchmark: str = BENCHMARK,
     out: Path = typer.Option(..., "--out", "-o", help="Run folder; a stopped run resumes there."),
     decoder: str = DECODER,
     decoder_option: list[str] = DECODER_OPTION,
     point: common.Point,
-    records: BenchmarkOptions,
+    setup: ExperimentOptions,
     shard: str = typer.Option(
         "1/1", help="Part i of n of the records, as i/n.", rich_help_panel=common.ADVANCED
     ),
-    cluster: RayOptions,
-    loading: common.Loading,
-    force: bool = common.FORCE,
+    ray: str | None = RAY,
 ) -> None:
     """Answer every record of a benchmark, score the answers and print the result.
 
     A benchmark with a judge, or a part of one, is only answered; `reweigh eval score` scores it.
     """
+    from reweigh import rivals
     from reweigh.files.artifacts import only_one
-    from reweigh.runs.model import make_ask, open_session
+    from reweigh.runs.model import make_ask
     from reweigh.runs.record import require_run
     from reweigh.runs.score import claim_scores
 
-    task = records.task(benchmark_of(model, benchmark), shard=shard)
+    task = setup.task(benchmark, shard=shard)
     require_run(out, task.records)
     claim_scores(out, task.bench.judge_kind)
-    given = decoder_options(decoder, decoder_option, model, point, force=force)
-    if cluster.ray is not None:
-        new = _on_ray(model, task, records, decoder, given, cluster, loading, out)
+    given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force)
+    if ray is not None:
+        new = _on_ray(setup, task, decoder, given, ray, out)
     else:
-        loaded = loading.load(model)
-        session = open_session(*loaded, decoder, given)
+        loaded = setup.load(setup.model)
+        session = rivals.decoder(decoder, *loaded, **given)
         with only_one(out):
-            runs = records.runs(task, model, loading, loaded)
-            new = runs.answer(make_ask(session, template=loading.template), out, session.record())
+            runs = setup.runs(task, loaded)
+            new = runs.answer(make_ask(session, template=setup.template), out, session.record())
     _end_run(task, out, new, whole=shard == "1/1")
 
 
@@ -141,73 +139,67 @@ def diff(
     first: Path = typer.Argument(help="Scored run folder, e.g. of the base model."),
     second: Path = typer.Argument(help="Scored run folder to compare with it."),
     out: Path = typer.Option(None, "--out", "-o", help="File for a page with both runs side by side."),
-    images: Path | None = typer.Option(
-        None, help="Folder with the images for the page, if they are elsewhere."
+    option: list[str] = typer.Option(
+        [],
+        "--option",
+        metavar="NAME=VALUE",
+        help="images=DIR: folder with the images for the page, if they are elsewhere.",
     ),
     judge: str = typer.Option("chat", help="Which judge's scores to compare: chat or systemone."),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
     from reweigh.benchmarks.judge.kinds import KINDS
-    from reweigh.results.evaluation import difference_table, mention_table, write_comparison
+    from reweigh.results.evaluation import comparison_page, difference_table, mention_table
     from reweigh.runs.diff import diff_runs
 
     claim([] if out is None else [out])
+    images = typed_options(option, {"images": Path}, "option").get("images")
     if judge not in KINDS:
         raise UnknownNameError("judge", judge, KINDS)
     pair = diff_runs(first, second, judge=judge)
-    tables = [difference_table(pair.difference, pair.titles), mention_table(pair.difference)]
-    shown = [table for table in tables if table is not None]
-    common.show(pair.difference.to_json(), lambda: common.console().print(*shown))
+    shown = [table for table in (difference_table(pair), mention_table(pair)) if table is not None]
+    common.show(pair.to_json(), lambda: common.console().print(*shown))
     if out is not None:
-        write_comparison(out, pair, images=images)
+        comparison_page(pair, pair.first.image_finder(images=images)).write(out)
         common.finish(out, then=f"open {out}")
 
 
 def _on_ray(
-    model: str,
+    setup: ExperimentOptions,
     task: Task,
-    records: BenchmarkOptions,
     decoder: str,
     given: dict[str, Any],
-    cluster: RayOptions,
-    loading: common.Loading,
+    ray: str,
     out: Path,
 ) -> int:
     """Answer with the actors of a cluster."""
     from reweigh.runs.model import answer_on
 
-    options = {**given}
-    if (table := options.get("table")) is not None and Path(table).is_dir():
-        options["table"] = str(Path(table).resolve())
     arguments = {
-        **loading_arguments(model, loading),
+        **setup.locate(setup.model),
         "decoder": decoder,
-        "options": options,
-        "template": loading.template,
+        "options": given,
+        "template": setup.template,
     }
-    return answer_on(cluster.cluster(), arguments, records.runs(task, model, loading), out)
+    return answer_on(open_cluster(ray), arguments, setup.runs(task), out)
 
 
-def _print_score(run: ScoredRun) -> None:
-    from reweigh.benchmarks import find_benchmark
+def _print_score(run: Scored) -> None:
     from reweigh.results.evaluation import metric_table
 
-    summary = run.results["summary"]
     judge = run.judging.get("judge", {}).get("model")
     rated = f", rated by {judge}" if judge else ""
-    counted = f"{summary['n']:,} responses on {summary['images']:,} images"
-    benchmark = find_benchmark(run.benchmark)
-    caption = f"{benchmark.heading()}, {run.title}: {counted}{rated}"
-    headlines = benchmark.headlines(list(run.metrics))
-    common.console().print(metric_table(headlines, run.metrics, caption))
+    caption = f"{run.benchmark.title}, {run.title}: {run.size}{rated}"
+    metrics = run.summary.metrics
+    common.console().print(metric_table(run.benchmark.headlines(list(metrics)), metrics, caption))
 
 
-def _print_caveats(run: ScoredRun) -> None:
+def _print_caveats(run: Scored) -> None:
     """Warn about missing or unreadable answers, and about a scorer that differs from the official one."""
-    samples = run.results["n-samples"][run.benchmark]
+    samples = run.results["n-samples"][run.summary.benchmark]
     if samples["effective"] < samples["original"]:
         typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records were scored", err=True)
-    scorer = run.results["summary"]["scorer"]
+    scorer = run.summary.scorer
     if unparsed := scorer.get("unparsed"):
         typer.echo(f"{unparsed} replies could not be read", err=True)
     if note := (scorer.get("similarity") or {}).get("note"):

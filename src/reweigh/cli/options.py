@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from reweigh.cli import common
 from reweigh.errors import InputError
@@ -21,6 +22,7 @@ from reweigh.options import parse_options, typed_options
 
 if TYPE_CHECKING:
     from reweigh.benchmarks.judge.kinds import JudgeSettings
+    from reweigh.cluster import Cluster
     from reweigh.runs.task import Runs, Task
 
 REWEIGH = "reweigh"
@@ -40,6 +42,13 @@ OPTION = typer.Option(
     "--option",
     metavar="NAME=VALUE",
     help="Option of the benchmark, or images=DIR if the images are elsewhere; repeatable.",
+)
+RAY = typer.Option(
+    None,
+    metavar="ADDRESS[,NAME=VALUE]",
+    help="Run on Ray: `local`, `auto` (this machine's cluster) or host:port, with workers=N, and gpus=N or cpus=N for "
+    "each, e.g. auto,gpus=1.",
+    rich_help_panel=common.ADVANCED,
 )
 
 
@@ -66,27 +75,18 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _spelled_out(group: Any) -> list[Parameter]:
-    """Return one parameter for each option; ``PANEL`` names their panel in the help."""
-    hints, found = get_type_hints(group), []
+    """Return one parameter for each option: first those in the group's own panel of the help, ``PANEL``."""
+    hints = get_type_hints(group)
+    own: list[Parameter] = []
+    others: list[Parameter] = []
     for field in fields(group):
         option: Any = copy(field.default)
-        option.rich_help_panel = getattr(group, "PANEL", None)
-        found.append(
+        (others if option.rich_help_panel else own).append(
             Parameter(field.name, Parameter.KEYWORD_ONLY, default=option, annotation=hints[field.name])
         )
-    return found
-
-
-def benchmark_of(model: str, benchmark: str | None) -> str:
-    """Return the benchmark to use; only the embedded model can be judged on drawn scenes."""
-    if benchmark is not None:
-        return benchmark
-    if model == common.WORLD:
-        return "world"
-    raise InputError(
-        f"no benchmark was given for {model}",
-        hint="-b chair, or your own pictures: -b objects --option images=DIR --option truth=FILE",
-    )
+        if isinstance(option, OptionInfo) and not option.rich_help_panel:
+            option.rich_help_panel = getattr(group, "PANEL", None)
+    return own + others
 
 
 def split_images(benchmark: str | None, options: list[str]) -> tuple[dict[str, Any], Path | None]:
@@ -105,11 +105,12 @@ def split_images(benchmark: str | None, options: list[str]) -> tuple[dict[str, A
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions:
-    """Which records of a benchmark are answered, and how; a group of options."""
+class ExperimentOptions(common.Loading):
+    """The model of an experiment, which records of a benchmark it answers, and how; a group of options."""
 
     PANEL: ClassVar[str] = "Records and answers"
 
+    model: str = common.MODEL_OR_WORLD
     data: Path | None = DATA
     option: list[str] = OPTION
     limit: int | None = typer.Option(None, min=1, help="Use only the first N records.")
@@ -118,10 +119,27 @@ class BenchmarkOptions:
         None, min=1, help="Maximum length of an answer, in tokens; by default the benchmark's."
     )
     seed: int = typer.Option(42, help="Seed for drawing images and for sampling.")
+    force: bool = common.FORCE
+
+    @property
+    def is_world(self) -> bool:
+        """Return whether the model is the embedded one."""
+        return self.model == common.WORLD
+
+    def benchmark(self, given: str | None) -> str:
+        """Return the benchmark to use; only the embedded model can be judged on drawn scenes."""
+        if given is not None:
+            return given
+        if self.is_world:
+            return "world"
+        raise InputError(
+            f"no benchmark was given for {self.model}",
+            hint="-b chair, or your own pictures: -b objects --option images=DIR --option truth=FILE",
+        )
 
     def task(
         self,
-        name: str,
+        benchmark: str | None,
         *,
         drawings: Path | None = None,
         preset: Mapping[str, Any] | None = None,
@@ -130,6 +148,7 @@ class BenchmarkOptions:
         """Open a benchmark; options of the user override those in ``preset``."""
         from reweigh.runs.task import open_task
 
+        name = self.benchmark(benchmark)
         options, images = split_images(name, self.option)
         task = open_task(
             name,
@@ -143,21 +162,15 @@ class BenchmarkOptions:
         )
         return task.with_length(self.max_new_tokens)
 
-    def runs(
-        self,
-        task: Task,
-        name: str,
-        loading: common.Loading,
-        loaded: tuple[Any, Any] | None = None,
-    ) -> Runs:
-        """Return how runs of a model are answered and recorded; on a cluster, its workers describe the model."""
+    def runs(self, task: Task, loaded: tuple[Any, Any] | None = None) -> Runs:
+        """Return how runs are answered and recorded; on a cluster, its workers describe the model."""
         from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
         about = {} if loaded is None else describe_model(*loaded)
-        how = loading.arguments
-        model = {"id": name, "revision": how["revision"], "dtype": how["dtype"]} | about
-        return Runs(task, model, self.batch_size, self.seed, loading.template)
+        how = self.arguments
+        model = {"id": self.model, "revision": how["revision"], "dtype": how["dtype"]} | about
+        return Runs(task, model, self.batch_size, self.seed, self.template)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,41 +208,19 @@ class JudgeOptions:
         return JudgeSettings(kind=self.judge, key_variable=given.pop("key", None), **given)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RayOptions:
-    """Whether and where to use Ray; a group of one option."""
+def open_cluster(ray: str) -> Cluster:
+    """Return the cluster that --ray names."""
+    from reweigh.cli.plugin import loaded_plugins
+    from reweigh.cluster import Cluster
 
-    PANEL: ClassVar[str] = common.ADVANCED
-
-    ray: str | None = typer.Option(
-        None,
-        metavar="ADDRESS[,NAME=VALUE]",
-        help="Run on Ray: `local`, `auto` (this machine's cluster) or host:port, with workers=N, and gpus=N or cpus=N for "
-        "each, e.g. auto,gpus=1.",
-    )
-
-    def cluster(self) -> Any:
-        """Return the cluster that was asked for."""
-        from reweigh.cli.plugin import loaded_plugins
-        from reweigh.cluster import Cluster
-
-        if plugins := loaded_plugins():
-            raise InputError(
-                f"--plugin {plugins[0].name} is not available on the workers of --ray",
-                hint="install it as a package with the entry point reweigh.decoders or reweigh.benchmarks",
-            )
-        address, *rest = str(self.ray).split(",")
-        found = typed_options(rest, {"workers": int, "gpus": float, "cpus": float}, "Ray option")
-        return Cluster(address=address, **found)
-
-
-def loading_arguments(model: str, loading: common.Loading) -> dict[str, Any]:
-    """Return the arguments with which an actor loads a model: found from any folder, under the name it has here."""
-    if model == common.WORLD:
-        return {"name": str(common.world_path()), "load": loading.arguments, "called": "reweigh world"}
-    folder = Path(model)
-    name = str(folder.resolve()) if folder.is_dir() else model
-    return {"name": name, "load": loading.arguments, "called": model}
+    if plugins := loaded_plugins():
+        raise InputError(
+            f"--plugin {plugins[0].name} is not available on the workers of --ray",
+            hint="install it as a package with the entry point reweigh.decoders or reweigh.benchmarks",
+        )
+    address, *rest = ray.split(",")
+    found = typed_options(rest, {"workers": int, "gpus": float, "cpus": float}, "Ray option")
+    return Cluster(address=address, **found)
 
 
 def decoder_options(

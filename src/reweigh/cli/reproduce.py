@@ -67,7 +67,7 @@ def reproduce(
     if (lacks := protocol.missing()) is not None:
         raise InputError(f"{lacks} is missing", hint="reweigh reproduce ... --plan lists all that is needed")
     out.mkdir(parents=True, exist_ok=True)
-    claim([out / DONE, protocol.manifest], beside=out / DONE)
+    claim([out / DONE, protocol.manifest])
     with only_one(out):
         protocol.draw()
         for line in left_out(steps):
@@ -105,10 +105,10 @@ def _run(step: Step, path: Path) -> None:
 def _pace(protocol: Protocol, loading: common.Loading) -> Pace:
     """Describe pictures for a minute with the model itself."""
     from reweigh.paper.reproduce import first_record, measure_pace
-    from reweigh.runs.model import open_session
+    from reweigh.rivals import decoder
 
     record, pictures = first_record(protocol), protocol.draw()
-    session = open_session(*loading.load(protocol.model), "base", {})
+    session = decoder("base", *loading.load(protocol.model))
     return measure_pace(
         session,
         pictures,

@@ -13,7 +13,7 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.options import grouped
 from reweigh.errors import InputError, require_known
-from reweigh.options import WORDS, typed_options
+from reweigh.options import WORDS, parse_options, require_kind
 from reweigh.serve.bounds import DEFAULT, Bounds, name_tables
 
 app = typer.Typer(add_completion=False)
@@ -60,9 +60,7 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
     values = value if several and isinstance(value, list) else [value]
     kind = next((one for one in (annotation, *get_args(annotation)) if one in WORDS), str)
     for one in values:
-        if type(one) is not kind and not (kind is float and type(one) is int):
-            also = ", or a list of them" if several else ""
-            raise InputError(f"{name} is {value!r}; it must be {WORDS.get(kind, 'a string')}{also}")
+        require_kind(name, one, kind)
     return values if several else value
 
 
@@ -108,7 +106,6 @@ def serve(
     allow_urls: str = typer.Option(
         None, help="Fetch image URLs that match this regular expression in full; by default none."
     ),
-    cache: Path = typer.Option(None, "--cache", help="Folder for evidence, which outlives the server."),
     log_prompts: bool = typer.Option(False, "--log-prompts", help="Write prompts to the log."),
     loading: common.Loading,
     force: bool = common.FORCE,
@@ -125,6 +122,7 @@ def serve(
     from reweigh.serve.app import Server
     from reweigh.serve.fetch import Fetcher
     from reweigh.serve.run import run
+    from reweigh.serve.served import Served
 
     key = os.environ.get(KEY) or None
     if key is None and not is_loopback(host) and not without_key:
@@ -132,15 +130,24 @@ def serve(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
             hint=f"export {KEY}=..., or give --without-key",
         )
-    tables = name_tables(table)
-    if tables and DEFAULT not in tables and model != common.WORLD:
-        raise InputError("every table has a name", hint="requests that name none need one: add --table TABLE")
-    point = common.Point(table=tables.pop(DEFAULT, None), layer=layer, beta=beta)
-    given = typed_options(limit, {name: type(value) for name, value in asdict(Bounds()).items()}, "limit")
-    bounds = Bounds.of({**context.meta.get(LIMIT, {}), **given})
+    bounds = Bounds.of({**context.meta.get(LIMIT, {}), **parse_options(limit)})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
+    tables, default = _tables(model, name_tables(table), layer, beta)
     with listen(host, port) as address:
-        served = _load(model, point, tables, loading, name=name, cache=cache, force=force)
+        loaded, processor = loading.load(model)
+        served = Served(
+            loaded,
+            processor,
+            name=name or _name(model, loaded),
+            names=() if Path(model).exists() else [model],
+            table=default,
+            tables=tables,
+            layer=layer,
+            beta=beta,
+            template=loading.template,
+            force=force,
+            world=model == common.WORLD,
+        )
         server = Server(
             served,
             bounds,
@@ -154,39 +161,21 @@ def serve(
         run(server, address, host=host, json=common.wants_json())
 
 
-def _load(
-    model: str,
-    point: common.Point,
-    tables: dict[str, str],
-    loading: common.Loading,
-    *,
-    name: str | None,
-    cache: Path | None,
-    force: bool,
-) -> Any:
-    """Load the model as it will be served."""
-    from reweigh.runtime.memory import EvidenceCache
-    from reweigh.serve.served import Served
-
-    world = model == common.WORLD
-    table = point.of(model) if world or point.table is not None else None
-    for source in tables.values():
+def _tables(
+    model: str, named: dict[str, str], layer: int | None, beta: float | None
+) -> tuple[dict[str, str], str | None]:
+    """Return the tables that requests choose by name, and the default one; refuse those that cannot be used."""
+    if named and DEFAULT not in named and model != common.WORLD:
+        raise InputError("every table has a name", hint="requests that name none need one: add --table TABLE")
+    point = common.Point(table=named.pop(DEFAULT, None), layer=layer, beta=beta)
+    for source in named.values():
         common.table_of(model, source)
-    loaded, processor = loading.load(model)
-    if name is None:
-        local = Path(model).exists()
-        name = "reweigh-world" if world else str(loaded.config.model_type) if local else model
-    return Served(
-        loaded,
-        processor,
-        name=name,
-        names=() if Path(model).exists() else [model],
-        table=table,
-        tables=tables,
-        layer=point.layer,
-        beta=point.beta,
-        cache=EvidenceCache(folder=cache),
-        template=loading.template,
-        force=force,
-        world=world,
-    )
+    has_default = model == common.WORLD or point.table is not None
+    return named, point.of(model) if has_default else None
+
+
+def _name(model: str, loaded: Any) -> str:
+    """Return the name for clients: never the path of a folder."""
+    if model == common.WORLD:
+        return "reweigh-world"
+    return str(loaded.config.model_type) if Path(model).exists() else model

@@ -83,7 +83,7 @@ def measure(
     common.quiet()
     import torch
 
-    from reweigh.speed.report import SpeedReport, case_table, machine, setting
+    from reweigh.speed.report import build_report, case_table, machine, setting
     from reweigh.speed.timing import Rounds
 
     torch.set_num_threads(threads)
@@ -100,7 +100,7 @@ def measure(
             table = case_table([one for one in measured if one.title == title])
             common.console().print(f"\n[bold]{title}[/bold]", table, sep="\n")
         if out is not None:
-            SpeedReport(found, rounds, measured).write(out)
+            build_report(found, rounds, measured).write(out)
 
     try:
         for one in figures(plan):
@@ -112,7 +112,7 @@ def measure(
     if measured:
         end_case()
     if json:
-        common.emit_json(SpeedReport(found, rounds, measured).to_json())
+        common.emit_json(build_report(found, rounds, measured).numbers)
     else:
         _print_missed(measured)
     if stopped or plan.stopped:

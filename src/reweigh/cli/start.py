@@ -55,9 +55,8 @@ def signals() -> Iterator[None]:
     try:
         yield
     finally:
-        if before:
-            _stopped.clear()
-            _told.clear()
+        _stopped.clear()
+        _told.clear()
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -106,7 +105,7 @@ def _end() -> NoReturn:
 
 
 def _end_where_raising_is_ignored(raised: Any) -> None:
-    """Python ignores what is raised in a destructor or a callback of the collector: there, a signal would be lost."""
+    """End the process, because Python ignores what is raised in a destructor and the signal would be lost."""
     if issubclass(raised.exc_type, Stopped):
         _end()
     sys.__unraisablehook__(raised)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BENCHMARK, BenchmarkOptions, benchmark_of, grouped
+from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
 
 if TYPE_CHECKING:
     from reweigh.paper.study import Outcome
@@ -20,8 +20,8 @@ ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(BenchmarkOptions):
-    """Options of a benchmark; the batch size defaults to that of the calibration."""
+class StudyOptions(ExperimentOptions):
+    """Options of an experiment; the batch size defaults to that of the calibration."""
 
     batch_size: int = typer.Option(
         0, min=0, help="Images to answer at once; 0 means as many as in calibration."
@@ -32,8 +32,8 @@ class StudyOptions(BenchmarkOptions):
 @grouped
 def study(
     name: str = typer.Argument(help="A study, several separated by commas, or `all`; `list` names them."),
-    model: str = common.MODEL_OR_WORLD,
     *,
+    setup: StudyOptions,
     calibration: Path = typer.Option(
         None,
         help="Folder or manifest of the images that the table was calibrated on; drawn for `world`.",
@@ -48,10 +48,7 @@ def study(
     results: list[Path] = typer.Option(
         [], exists=True, file_okay=False, help="Finished ablation or comparison for --paper; repeatable."
     ),
-    selection: StudyOptions,
     point: common.Point,
-    loading: common.Loading,
-    force: bool = common.FORCE,
 ) -> None:
     """Compute the paper's analyses: a tidy table, a figure and a few sentences each.
 
@@ -70,31 +67,30 @@ def study(
     from reweigh.benchmarks.bootstrap import RESAMPLES
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
-    from reweigh.paper.corpus.store import MANIFEST
     from reweigh.paper.folder import REPORT, claim_study, finished, run_studies, write_report
-    from reweigh.paper.material import prepare
-    from reweigh.paper.pages import INDEX, claim_pages, write_pages
+    from reweigh.paper.pages import INDEX, claim_paper, write_paper
+    from reweigh.paper.prepare import prepare
 
-    claim([out / REPORT], beside=out / "corpus" / "evaluation" / MANIFEST)
+    claim([out / REPORT])
     for one in names:
         claim_study(out / one, STUDIES[one])
     if paper:
-        claim_pages(out / "paper")
-    task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures" / "evaluation")
+        claim_paper(out / "paper")
+    task = setup.task(benchmark, drawings=out / "pictures" / "evaluation")
     with only_one(out):
-        loaded = loading.load(model)
-        runs = selection.runs(task, model, loading, loaded)
+        loaded = setup.load(setup.model)
+        runs = setup.runs(task, loaded)
         material = prepare(
             loaded,
             runs,
             out,
-            table=point.of(model),
+            table=point.of(setup.model),
             layer=point.layer,
             beta=point.beta,
             calibration=calibration,
             resamples=RESAMPLES,
-            world=model == common.WORLD,
-            force=force,
+            world=setup.is_world,
+            force=setup.force,
         )
         outcomes = run_studies(names, material, out)
         written = [
@@ -104,7 +100,7 @@ def study(
         if paper:
             from reweigh.paper.measured import read_results
 
-            write_pages(read_results([out, *results]), out / "paper")
+            write_paper(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)
     found = {"material": material.record(), "studies": [one.to_json() for one in outcomes]}
     common.show(found, lambda: _show(outcomes))

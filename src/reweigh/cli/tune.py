@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BENCHMARK, BenchmarkOptions, benchmark_of, grouped
+from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.experiments.tune.report import TuningReport
+    from reweigh.experiments.tune.report import Search
     from reweigh.experiments.tune.verifier import ModelVerifier, ServedVerifier
     from reweigh.runs.task import Task
 
@@ -74,7 +74,6 @@ class VerifierOptions:
 @app.command()
 @grouped
 def tune(
-    model: str = common.MODEL_OR_WORLD,
     *,
     layers: str = typer.Option(None, help="Layers, separated by commas; by default those of the table."),
     betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Betas of the grid, separated by commas."),
@@ -82,40 +81,40 @@ def tune(
     benchmark: str = BENCHMARK,
     verifying: VerifierOptions,
     out: Path = typer.Option(Path("tuning"), "--out", "-o", help=common.RESUMES),
-    selection: BenchmarkOptions,
+    setup: ExperimentOptions,
     table: str = common.TABLE,
-    loading: common.Loading,
     record: bool = typer.Option(
         True,
         "--record/--no-record",
         help="Save the point in the --table folder, where attach finds it.",
     ),
-    force: bool = common.FORCE,
 ) -> None:
     """Choose layer and beta by CHAIR_S, CHAIR_I, recall and F1 together.
 
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
     from reweigh.experiments.tune.labelfree import tune_free
-    from reweigh.experiments.tune.report import TuningReport, claim_files
-    from reweigh.experiments.tune.study import Grid
-    from reweigh.experiments.tune.study import tune as tune_by_labels
+    from reweigh.experiments.tune.report import FILES, Search
+    from reweigh.experiments.tune.run import Grid
+    from reweigh.experiments.tune.run import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
-    from reweigh.files.outputs import overwrites
-    from reweigh.runtime.memory import EvidenceCache
+    from reweigh.files.outputs import claim, overwrites, write_sealed_output
+    from reweigh.results.report import claim_report
+    from reweigh.tables.point import POINT
 
     free = verifying.pictures is not None
     if not free and (verifying.verifier or verifying.verifier_url):
         raise InputError("--verifier is for tuning without labels", hint="add --pictures DIR")
-    task = _task(model, benchmark, verifying.pictures, selection, out)
-    where = common.table_of(model, table)
+    task = _task(setup, benchmark, verifying.pictures, out)
+    where = common.table_of(setup.model, table)
     home = Path(table) if record and table and Path(table).is_dir() else None
-    claim_files(out, record=home)
+    claim_report(out, FILES)
+    if home is not None:
+        claim([home / POINT])
     grid = Grid.open(where, layers, betas, bound)
     served = verifying.served(out)
-    loaded = loading.load(model)
-    runs = selection.runs(task, model, loading, loaded)
-    kept = EvidenceCache(folder=out / "evidence")
+    loaded = setup.load(setup.model)
+    runs = setup.runs(task, loaded)
     with only_one(out), served or nullcontext():
         if free:
             tuned = tune_free(
@@ -123,39 +122,40 @@ def tune(
                 grid,
                 runs,
                 out,
-                lexicon="world" if model == common.WORLD else "chair",
-                data=selection.data,
-                verifier=served or verifying.load(loading),
-                cache=kept,
-                force=force,
+                lexicon="world" if setup.is_world else "chair",
+                data=setup.data,
+                verifier=served or verifying.load(setup),
+                force=setup.force,
             )
         else:
-            tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
-    chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
-    report = TuningReport(tuned, model, chosen_on, None if table is None else where)
-    if home is not None and not overwrites() and (why := report.kept_point(home)) is not None:
+            tuned = tune_by_labels(*loaded, grid, runs, out, force=setup.force)
+    chosen_on = grid.chosen_on(task, limit=setup.limit, seed=setup.seed)
+    search = Search(tuned, setup.model, chosen_on, None if table is None else where)
+    if home is not None and not overwrites() and (why := search.kept_point(home)) is not None:
         common.note(f"{home} keeps its operating point: {why}; --overwrite records this one")
         home = None
-    written = report.write(out, record=home)
-    common.show(report.point(), lambda: _show(report))
-    common.finish(
-        *written,
-        then=f"reweigh compare {common.same(model, benchmark=benchmark, table=table)} --methods base,reweigh",
-    )
+    report = search.report()
+    written = report.write(out)
+    if home is not None:
+        written.append(write_sealed_output(home / POINT, report.numbers))
+    common.show(report.numbers, lambda: _show(search))
+    then = "the same command on more records, or with other --betas"
+    if search.doubt() is None:
+        same = common.same(setup.model, benchmark=benchmark, table=table)
+        then = f"reweigh compare {same} --methods base,reweigh"
+    common.finish(*written, then=then)
 
 
-def _show(report: TuningReport) -> None:
+def _show(search: Search) -> None:
     """Print the tables and what follows from them."""
     from reweigh.experiments.tune.report import EXPLAINED
     from reweigh.results.page import Page
 
-    common.console().print(report.contrast.add_to(Page("", lead=report.lead), EXPLAINED).terminal())
-    typer.echo("\n".join(report.advice()))
+    common.console().print(search.contrast.add_to(Page("", lead=search.lead), EXPLAINED).terminal())
+    typer.echo("\n".join(search.advice()))
 
 
-def _task(
-    model: str, benchmark: str | None, pictures: Path | None, selection: BenchmarkOptions, out: Path
-) -> Task:
+def _task(setup: ExperimentOptions, benchmark: str | None, pictures: Path | None, out: Path) -> Task:
     """Open the records of the search: a folder of pictures if one is given, else a benchmark's for tuning."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.tune.search import FIGURES
@@ -163,12 +163,12 @@ def _task(
     if pictures is not None:
         from reweigh.experiments.tune.labelfree import open_pictures
 
-        task = open_pictures(pictures, limit=selection.limit).with_length(selection.max_new_tokens)
-        common.look_into(model, pictures)
+        task = open_pictures(pictures, limit=setup.limit).with_length(setup.max_new_tokens)
+        common.look_into(setup.model, pictures)
     else:
-        name = benchmark_of(model, benchmark)
+        name = setup.benchmark(benchmark)
         preset = find_benchmark(name).tuning_options
-        task = selection.task(name, drawings=out / "pictures", preset=preset)
+        task = setup.task(name, drawings=out / "pictures", preset=preset)
         task.require(FIGURES, "tuning")
     task.require_records()
     return task
