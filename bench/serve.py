@@ -15,8 +15,8 @@ from typing import Any
 
 from bench.embedded import embedded_model
 from reweigh.errors import ReweighError
-from reweigh.memory import resident_bytes
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.peak_memory import resident_bytes
+from reweigh.runtime.memory import Memory
 from reweigh.speed.report import Measurement, release_memory
 from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
@@ -145,7 +145,7 @@ def _running(model: Any, processor: Any, *, keep: bool) -> Iterator[_Client]:
     from reweigh.serve.served import Served
     from reweigh.world import table_path
 
-    cache = EvidenceCache() if keep else EvidenceCache(memory_bytes=0)
+    cache = Memory() if keep else Memory(0)
     served = Served(model, processor, name="world", table=table_path(), cache=cache)
     runner = uvicorn.Server(uvicorn.Config(Server(served).app(), port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=runner.run, daemon=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from bench.kernels import Shape
-from reweigh.method.edit import edit_step
+from reweigh.method.edit import StepEditor
 from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Rounds
 
@@ -20,7 +20,7 @@ GOAL = 0.03
 
 def step_edit(logits: Tensor, strengths: Tensor) -> Tensor:
     """What a step costs: candidates, their shifts, and the edit."""
-    return edit_step(logits, strengths, 1.1).logits
+    return StepEditor(strengths, torch.tensor(1.1))(logits)
 
 
 def step_by_sorting(logits: Tensor, strengths: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def _parts() -> list[Target]:
     return [
         *((Capture, name) for name in ("step", "news")),
         *((Processor, name) for name in ("apply", "late")),
-        *((working, name) for name in ("message_of", "attach")),
+        (working, "attach"),
         *((Reporting, name) for name in ("note", "report")),
         *((Record, name) for name in ("hear", "write")),
     ]

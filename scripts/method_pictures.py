@@ -73,7 +73,7 @@ def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
 
 
 def with_scale(painted: Image.Image) -> Image.Image:
-    """A heat map with its colours from 0 to 1 drawn below it."""
+    """A heat map with its colors from 0 to 1 drawn below it."""
     width, height = painted.size
     sheet = Image.new("RGB", (width, height + STRIP), "white")
     sheet.paste(painted, (0, 0))

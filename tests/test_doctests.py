@@ -30,7 +30,7 @@ def test_examples_are_true(module):
     [
         ("reweigh.method.references", "strength"),
         ("reweigh.method.sums", "ReadoutSums"),
-        ("reweigh.method.edit", "edit_step"),
+        ("reweigh.method.edit", "StepEditor"),
         ("reweigh.method.references", "range_index"),
     ],
 )

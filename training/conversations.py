@@ -1,6 +1,6 @@
 """Training examples: several short conversations about one image, packed behind one copy of its visual tokens.
 
-Each conversation sees the image and itself, never its neighbours, exactly as if it stood alone; packing only saves
+Each conversation sees the image and itself, never its neighbors, exactly as if it stood alone; packing only saves
 the cost of encoding the image again for each.
 """
 

@@ -28,7 +28,7 @@ DETAIL_PROMPTS = (
 )
 BRIEF_PROMPTS = ("Describe this image.", "Describe this image.", "What is in this image?")
 COLOURLESS = frozenset({"person", "wine glass", "sports ball"})
-"""Objects whose colour is that of a part (clothes, drink) and would mislead."""
+"""Objects whose color is that of a part (clothes, drink) and would mislead."""
 
 PAIRS = frozenset({"skis", "scissors"})
 """Objects that come as "a pair of"."""
@@ -56,7 +56,7 @@ ORDER_NOISE = 0.3
 
 @dataclass(frozen=True)
 class Mention:
-    """An object named in a description: how many, where, of which colour and size; absent ones are made up."""
+    """An object named in a description: how many, where, of which color and size; absent ones are made up."""
 
     name: str
     count: int

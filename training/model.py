@@ -26,7 +26,7 @@ class Shape:
 
 SHIPPED = Shape()
 MEAN, STD = 0.5, 0.25
-"""Pixel normalisation, the same for the three channels."""
+"""Pixel normalization, the same for the three channels."""
 
 
 def vision_config(shape: Shape) -> Any:

@@ -41,7 +41,7 @@ def scene_sheet(
 
 
 def drawing_sheet(*, size: int = 96, columns: int = 12) -> Image.Image:
-    """Every drawing with its name: in its first colour, and small, in its last colour and another pose."""
+    """Every drawing with its name: in its first color, and small, in its last color and another pose."""
     names = tuple(CATALOGUE)
     rows = -(-len(names) // columns)
     sheet = Image.new("RGB", (columns * (size + 16), rows * (size + 26)), (214, 224, 218))

@@ -23,7 +23,7 @@ BACKDROP_WEIGHT = 0.3
 
 
 def pixels(batch: list[Scene]) -> torch.Tensor:
-    """Normalised images, (B, 3, size, size)."""
+    """Normalized images, (B, 3, size, size)."""
     raw = np.stack([np.asarray(s.image()) for s in batch])
     return torch.from_numpy(raw).permute(0, 3, 1, 2).float().div_(255).sub_(MEAN).div_(STD).contiguous()
 

@@ -1,6 +1,6 @@
 """Work on Ray: each actor loads a model once and takes one task at a time; Ray restarts actors and retries tasks.
 
-A module-level function of this package makes an actor's worker, so a node needs nothing but the package. The object store
+A module-level function of this package opens an actor's worker, so a node needs nothing but the package. The object store
 holds at most one result per actor.
 """
 
@@ -13,7 +13,8 @@ import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError, first_line
 from reweigh.progress import bar
@@ -40,15 +41,8 @@ POLL = 1.0
 Tasks = Iterable[tuple[int, Any]]
 """Numbered tasks; each is taken from the iterable when a worker is free, so few are in memory."""
 
-
-class Worker(Protocol):
-    """What runs inside an actor."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return what its results depend on; it must be the same in every actor."""
-
-    def work(self, task: Any) -> Any:
-        """Do one task."""
+Worker = tuple[dict[str, Any], Callable[[Any], Any]]
+"""What runs in an actor: what its results depend on, the same in every actor, and the function that does a task."""
 
 
 def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
@@ -101,24 +95,20 @@ class Cluster:
         return most if self.workers is None else min(self.workers, most)
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """An error of this package, returned as a value: every worker would raise it, so Ray must not retry."""
-
-    message: str
-    hint: str | None
-
-
 class Actor:
-    """Makes its worker when it starts, and returns errors of this package as values."""
+    """Opens its worker when it starts, in the driver's folder if this node has it, so that relative paths mean the same.
 
-    def __init__(self, make: Callable[..., Worker], arguments: dict[str, Any]) -> None:
-        self.refusal: Refusal | None = None
+    It returns errors of this package instead of raising them: every worker would raise the same, so Ray must not retry.
+    """
+
+    def __init__(self, open_worker: Callable[..., Worker], arguments: dict[str, Any], folder: str) -> None:
+        self.refusal: ReweighError | None = None
+        if Path(folder).is_dir():
+            os.chdir(folder)
         try:
-            self.worker = make(**arguments)
-            self.described = self.worker.describe()
+            self.described, self.do = open_worker(**arguments)
         except ReweighError as error:
-            self.refusal = Refusal(error.message, error.hint)
+            self.refusal = _portable(error)
 
     def describe(self) -> Any:
         """Return what the worker's results depend on."""
@@ -134,9 +124,14 @@ class Actor:
                     "two workers differ in {}: {} and {}".format(found.key, *found.words),
                     hint="give every node the same model, packages and kind of device",
                 )
-            return self.worker.work(task)
+            return self.do(task)
         except ReweighError as error:
-            return Refusal(error.message, error.hint)
+            return _portable(error)
+
+
+def _portable(error: ReweighError) -> ReweighError:
+    """Return an error that can be pickled, which some subclasses cannot."""
+    return ReweighError(error.message, hint=error.hint)
 
 
 class Pool:
@@ -146,13 +141,14 @@ class Pool:
     """
 
     def __init__(
-        self, ray: Any, cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]
+        self, ray: Any, cluster: Cluster, open_worker: Callable[..., Worker], arguments: dict[str, Any]
     ) -> None:
         self._ray = ray
         kind = ray.remote(Actor).options(
             num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_restarts=-1, max_task_retries=RETRIES
         )
-        actors = [kind.remote(make, arguments) for _ in range(cluster.size(ray.cluster_resources()))]
+        count, folder = cluster.size(ray.cluster_resources()), str(Path.cwd())
+        actors = [kind.remote(open_worker, arguments, folder) for _ in range(count)]
         self._starting = {actor.describe.remote(): actor for actor in actors}
         self._idle: list[Any] = []
         self._reason = ""
@@ -175,24 +171,30 @@ class Pool:
             ReweighError: A worker refused, or a task failed again and again.
         """
         waiting, busy = iter(tasks), dict[Any, tuple[Any, int]]()
-        while True:
-            while self._idle and (task := next(waiting, None)) is not None:
-                actor = self._idle.pop(0)
-                ref = actor.work.options(retry_exceptions=True).remote(task[1], self._shared)
-                busy[ref] = actor, task[0]
-            if not busy:
-                return
-            for ref in self._wait(busy):
-                actor, number = busy.pop(ref)
-                self._idle.append(actor)
-                try:
-                    result = self._ray.get(ref)
-                except Exception as error:  # the actor died too often, or the engine raised
-                    raise ReweighError(
-                        f"task {number} failed {RETRIES + 1} times: {_words(error)}",
-                        hint="finished work is kept; the same command resumes",
-                    ) from error
-                yield number, _accepted(result)
+        try:
+            while True:
+                while self._idle and (task := next(waiting, None)) is not None:
+                    actor = self._idle.pop(0)
+                    ref = actor.work.options(retry_exceptions=True).remote(task[1], self._shared)
+                    busy[ref] = actor, task[0]
+                if not busy:
+                    return
+                for ref in self._wait(busy):
+                    actor, number = busy.pop(ref)
+                    self._idle.append(actor)
+                    yield number, self._result(ref, number)
+        finally:  # closed midway: an actor ends its task before it starts on the next
+            self._idle += [actor for actor, _ in busy.values()]
+
+    def _result(self, ref: Any, number: int) -> Any:
+        try:
+            result = self._ray.get(ref)
+        except Exception as error:  # the actor died too often, or the engine raised
+            raise ReweighError(
+                f"task {number} failed {RETRIES + 1} times: {_words(error)}",
+                hint="finished work is kept; the same command resumes",
+            ) from error
+        return _accepted(result)
 
     def _wait(self, busy: Iterable[Any]) -> list[Any]:
         """Wait for a call and return it if it is one of ``busy``; actors that have started meanwhile become idle."""
@@ -216,14 +218,16 @@ def _words(error: Exception) -> str:
 
 
 def _accepted(answer: Any) -> Any:
-    if isinstance(answer, Refusal):
-        raise ReweighError(answer.message, hint=answer.hint)
+    if isinstance(answer, ReweighError):
+        raise answer
     return answer
 
 
 @contextlib.contextmanager
-def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]) -> Iterator[Pool]:
-    """Start actors whose workers are ``make(**arguments)``, and stop them and a local cluster at the end."""
+def ray_pool(
+    cluster: Cluster, open_worker: Callable[..., Worker], arguments: dict[str, Any]
+) -> Iterator[Pool]:
+    """Start actors whose workers are ``open_worker(**arguments)``, and stop them and a local cluster at the end."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -238,7 +242,7 @@ def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str,
         options |= {"include_dashboard": False, "object_store_memory": STORE, "num_cpus": cpus}
     _begin(ray, {"address": cluster.address, **options})
     try:
-        yield Pool(ray, cluster, make, arguments)
+        yield Pool(ray, cluster, open_worker, arguments)
     finally:
         ray.shutdown()
 

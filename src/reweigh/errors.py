@@ -68,7 +68,7 @@ def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's message, for use inside ours; the error's type if it has none."""
+    """Return the first line of another library's message, for use inside ours; the error's type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -36,7 +36,7 @@ class Estimate:
 
     @property
     def number(self) -> float:
-        """The value, where one is needed."""
+        """Return the value, or raise if there is none."""
         if self.value is None:
             raise ReweighError(f"there is no value ({self.reason or 'no reason was given'})")
         return self.value
@@ -52,7 +52,7 @@ class Estimate:
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     def map(self, function: Callable[[float], float]) -> Estimate:
-        """The estimate of an increasing function of the number, such as another unit.
+        """Return the estimate of an increasing function of the number, such as another unit.
 
         Example:
             >>> Estimate(0.5, 0.4, 0.6).map(lambda share: 100 * share)
@@ -67,7 +67,7 @@ class Estimate:
         return self.value, self.low, self.high
 
     def text(self, digits: int = 2, *, signed: bool = False, unit: str = "") -> str:
-        """The value with its interval, as text.
+        """Return the value with its interval, as text.
 
         Example:
             >>> Estimate(1.234, 0.5, 2.0).text(unit=" points")
@@ -82,6 +82,6 @@ class Estimate:
         return f"{self.value:{form}}{unit}{ends}"
 
     def to_json(self) -> dict[str, Any]:
-        """The estimate as plain JSON; the reason only where there is one."""
+        """Return the estimate as plain JSON; the reason only where there is one."""
         row: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
         return row | ({"reason": self.reason} if self.reason else {})

@@ -85,7 +85,7 @@ def _upright(picture: Image, name: str, max_pixels: int) -> Image:
 
 
 def _eight_bits(picture: Image, name: str) -> Image:
-    """The picture in 8 bits; Pillow would clip deeper grey at 255 and turn nearly all of it white."""
+    """Return the picture in 8 bits; Pillow would clip deeper gray at 255 and turn nearly all of it white."""
     if picture.mode.startswith("I;16"):
         return picture.point(lambda value: value / 256).convert("L")
     if picture.mode in ("I", "F"):
@@ -97,7 +97,7 @@ def _eight_bits(picture: Image, name: str) -> Image:
 
 
 def _within(folder: Path) -> str:
-    """How to name the pictures that are directly in a folder."""
+    """Return a hint that names the pictures directly in a folder."""
     endings = sorted({path.suffix for path in folder.iterdir() if path.suffix.lower() in SUFFIXES})
     if not endings:
         return "it contains no picture"
@@ -105,7 +105,7 @@ def _within(folder: Path) -> str:
 
 
 def _near(path: Path) -> str | None:
-    """A hint for a name that does not exist: an existing name like it."""
+    """Return a hint for a name that does not exist: an existing name like it."""
     folder = path.parent
     if not folder.is_dir():
         return f"there is no folder {folder}"
@@ -119,7 +119,7 @@ def _unreadable(name: str, error: Exception) -> ImageError:
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """All image files below a folder, sorted by relative path, including broken links."""
+    """List all image files below a folder, sorted by relative path, including broken links."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
@@ -139,7 +139,7 @@ def _is_file_or_broken_link(path: Path) -> bool:
 
 
 def pixels_hash(picture: Image) -> str:
-    """Hash of a picture's mode, size and pixels, whatever file it came from."""
+    """Hash a picture's mode, size and pixels, whatever file it came from."""
     digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
     digest.update(picture.tobytes())
     return digest.hexdigest()

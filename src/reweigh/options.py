@@ -9,8 +9,18 @@ from typing import Any
 
 from reweigh.errors import InputError, require_known
 
-WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 """What a value must be, by its type."""
+
+
+def require_kind(what: str, value: Any, kind: type) -> None:
+    """Refuse a value of another type; a whole number is also a number.
+
+    Example:
+        >>> require_kind("beta", 2, float)
+    """
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise InputError(f"{what} must be {WORDS[kind]}, not {value!r}")
 
 
 def parse_option(text: str, form: str = "name=value") -> tuple[str, Any]:
@@ -51,7 +61,7 @@ def typed_options(texts: Iterable[str], kinds: Mapping[str, type], what: str) ->
         kind = kinds[name]
         if kind in (str, Path):
             value = kind(text.partition("=")[2])
-        elif type(value) is not kind and not (kind is float and type(value) is int):
-            raise InputError(f"the {what} {name} must be {WORDS[kind]}, not {value!r}")
+        else:
+            require_kind(f"the {what} {name}", value, kind)
         found[name] = value
     return found

@@ -24,7 +24,7 @@ def be_quiet(quiet: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether progress is switched off."""
+    """Return whether progress is switched off."""
     return _quiet
 
 
@@ -85,12 +85,12 @@ def progress(
 def bar(
     what: str, *, total: int | None = None, done: int = 0, unit: str = "it", show: bool | None = None
 ) -> Any:
-    """A bar that the caller advances with ``update(n)``; use it as a context manager."""
+    """Make a bar that the caller advances with ``update(n)``; use it as a context manager."""
     return _made(None, show, desc=what, total=total, initial=done, unit=unit)
 
 
 def _made(items: Iterable[Any] | None, show: bool | None, **options: Any) -> Any:
-    """A bar on a terminal or if ``show`` is set, lines otherwise, nothing if progress is switched off."""
+    """Make a bar on a terminal or if ``show`` is set, lines otherwise, nothing if progress is switched off."""
     options |= {"disable": _quiet or show is False, "file": sys.stderr}
     if show or sys.stderr.isatty():
         return tqdm(items, **options, dynamic_ncols=True)

@@ -14,7 +14,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pillow", "numba")
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of this package and of the named packages, if installed."""
+    """Return the versions of this package and of the named packages, if installed."""
     found = {"reweigh": __version__}
     for name in names:
         try:
@@ -25,12 +25,12 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """This package and what its numbers depend on, as tables record it."""
+    """Return the versions that a table's numbers depend on."""
     return {**package_versions(("torch", "transformers", "numpy")), "python": platform.python_version()}
 
 
 def environment() -> dict[str, Any]:
-    """Python, machine and packages, as runs record them."""
+    """Return Python, machine and packages, as runs record them."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -52,51 +52,38 @@ class RecordDifference(NamedTuple):
         return first, second
 
 
-def first_difference(
-    first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
-) -> RecordDifference | None:
+def first_difference(first: Any, second: Any, *, ignore: Collection[str] = ()) -> RecordDifference | None:
     """Find the first key, in sorted order, at which two nested records differ; None if they agree.
-
-    Args:
-        first: One record.
-        second: The other.
-        ignore: Dotted keys that may differ, with everything below them.
-        absent_is_none: Whether a key that one record lacks equals a None or an empty mapping in the other.
 
     Example:
         >>> first_difference({"a": {"b": 1}}, {"a": {"b": 2}})
         RecordDifference(key='a.b', first=1, second=2)
     """
-    return next(record_differences(first, second, ignore=ignore, absent_is_none=absent_is_none), None)
+    return next(record_differences(first, second, ignore=ignore), None)
 
 
 def record_differences(
-    first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
+    first: Any, second: Any, *, ignore: Collection[str] = (), key: str = ""
 ) -> Iterator[RecordDifference]:
-    """All keys at which two nested records differ, in sorted order; see ``first_difference``."""
-    return _differences(first, second, "", frozenset(ignore), absent_is_none)
+    """Yield all keys at which two nested records differ, in sorted order.
 
+    A key that one record lacks equals None or an empty mapping in the other.
 
-def _differences(
-    first: Any, second: Any, path: str, ignore: frozenset[str], absent_is_none: bool
-) -> Iterator[RecordDifference]:
-    if absent_is_none:
-        first, second = _as_mapping(first, second), _as_mapping(second, first)
+    Args:
+        first: One record.
+        second: The other.
+        ignore: Dotted keys that may differ, with everything below them.
+        key: Where the two are in the records being compared.
+    """
+    if first is None and isinstance(second, Mapping):
+        first = {}
+    if second is None and isinstance(first, Mapping):
+        second = {}
     if not (isinstance(first, Mapping) and isinstance(second, Mapping)):
         if first != second:
-            yield RecordDifference(path, first, second)
+            yield RecordDifference(key, first, second)
         return
-    for key in sorted({*first, *second}):
-        name = f"{path}.{key}" if path else str(key)
-        if name in ignore:
-            continue
-        one, other = first.get(key), second.get(key)
-        if not absent_is_none and (key in first) != (key in second):
-            yield RecordDifference(name, one, other)
-        else:
-            yield from _differences(one, other, name, ignore, absent_is_none)
-
-
-def _as_mapping(value: Any, other: Any) -> Any:
-    """An empty mapping for None where the other side is a mapping."""
-    return {} if value is None and isinstance(other, Mapping) else value
+    for name in sorted({*first, *second}):
+        below = f"{key}.{name}" if key else str(name)
+        if below not in ignore:
+            yield from record_differences(first.get(name), second.get(name), ignore=ignore, key=below)

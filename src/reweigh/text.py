@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 DESCRIBE = "Please describe this image in detail."
@@ -45,7 +45,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def escape_bytes(name: str) -> str:
-    """A file name as text; bytes that are not UTF-8 are escaped.
+    """Return a file name as text; bytes that are not UTF-8 are escaped.
 
     Example:
         >>> escape_bytes("caf\\udce9.png")
@@ -54,8 +54,23 @@ def escape_bytes(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+UNFINISHED = "\ufffd"
+"""Stands at the end of a text whose last character needs further tokens."""
+
+
+def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """Return for each token the length of the text once it is emitted, without outer blanks."""
+    whole = decode(tokens)
+    blank = len(whole) - len(whole.lstrip())
+    ends: list[int] = []
+    for stop in range(1, len(tokens) + 1):
+        said = len(decode(tokens[:stop]).rstrip(UNFINISHED)) - blank
+        ends.append(max(said, ends[-1] if ends else 0))
+    return ends
+
+
 def in_words(value: object) -> str:
-    """A value in plain words: lists and dictionaries without brackets, booleans as yes and no.
+    """Return a value in plain words: lists and dictionaries without brackets, booleans as yes and no.
 
     >>> in_words({"layers": [1, 2], "equal": True, "ratio": None})
     'layers 1, 2, equal yes, ratio –'
@@ -70,7 +85,7 @@ def in_words(value: object) -> str:
 
 
 def facts(title: str, values: Mapping[str, object]) -> str:
-    """An HTML table of names and values, as notebooks show an object.
+    """Return an HTML table of names and values, as notebooks show an object.
 
     Example:
         >>> facts("ReWEIGH", {"beta": 1.1})
@@ -84,7 +99,7 @@ def facts(title: str, values: Mapping[str, object]) -> str:
 
 
 def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table with a header row, as notebooks show an object."""
+    """Return an HTML table with a header row, as notebooks show an object."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"

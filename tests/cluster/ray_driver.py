@@ -10,9 +10,8 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from reweigh.cluster import Cluster, ray_pool
+from reweigh.cluster import Cluster, Worker, ray_pool
 
 
 class Sleeper:
@@ -20,9 +19,6 @@ class Sleeper:
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
-
-    def describe(self) -> dict[str, Any]:
-        return {"worker": "sleeper"}
 
     def work(self, task: tuple[int, list[float]]) -> int:
         number, seconds = task
@@ -42,10 +38,14 @@ class Sleeper:
                 return attempt
 
 
+def open_sleeper(folder: str) -> Worker:
+    return {"worker": "sleeper"}, Sleeper(folder).work
+
+
 def main(folder: str, workers: str, tasks: str) -> None:
     """Work through the tasks."""
     given = [(number, (number, seconds)) for number, seconds in enumerate(json.loads(tasks))]
-    with ray_pool(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as pool:
+    with ray_pool(Cluster(workers=int(workers)), open_sleeper, {"folder": folder}) as pool:
         for number, result in pool.unordered(given):
             sys.stdout.write(f"result {number} {result}\n")
             sys.stdout.flush()

@@ -14,7 +14,7 @@ import pytest
 from processes import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
-from reweigh.cluster import Actor, Cluster, Pool, Refusal, _begin, ray_pool
+from reweigh.cluster import Actor, Cluster, Pool, _begin, ray_pool
 from reweigh.errors import InputError, MissingExtraError, ReweighError
 from reweigh.experiments.compare.cost import LATENCY
 from reweigh.files.outputs import RECORD
@@ -174,7 +174,7 @@ class FakeActor:
 
     def _work(self, task, described):
         self.log.append(task)
-        return Ref(task if isinstance(task, Exception | Refusal) else task * task)
+        return Ref(task if isinstance(task, Exception) else task * task)
 
 
 class FakeRay:
@@ -189,7 +189,9 @@ class FakeRay:
 
     def options(self, **given):
         self.options_given = given
-        return SimpleNamespace(remote=lambda make, arguments: FakeActor(next(self.pages), self.log))
+        return SimpleNamespace(
+            remote=lambda open_worker, arguments, folder: FakeActor(next(self.pages), self.log)
+        )
 
     def cluster_resources(self):
         return self.resources
@@ -203,7 +205,7 @@ class FakeRay:
         return there, [ref for ref in refs if ref not in there]
 
     def get(self, ref):
-        if isinstance(ref.value, Exception):
+        if isinstance(ref.value, Exception) and not isinstance(ref.value, ReweighError):
             raise ref.value
         return ref.value
 
@@ -264,16 +266,40 @@ def test_tasks_are_made_when_they_are_handed_out():
 
 
 def test_a_late_or_restarted_worker_that_differs_refuses_its_task():
-    actor = Actor(lambda: SimpleNamespace(describe=lambda: {"a": 2}, work=lambda task: task), {})
+    actor = Actor(lambda: ({"a": 2}, lambda task: task), {}, ".")
     assert actor.work(3, {"a": 2}) == 3
-    restarted = Actor(lambda: SimpleNamespace(describe=lambda: {"a": 3}, work=lambda task: task), {})
+    restarted = Actor(lambda: ({"a": 3}, lambda task: task), {}, ".")
     assert "2 and 3" in restarted.work(3, {"a": 2}).message
+
+
+def test_a_relative_path_means_the_same_to_an_actor(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "driver").mkdir()
+    (tmp_path / "driver" / "vectors").touch()
+    given = {"path": "vectors"}
+    there = Actor(lambda path: ({"found": Path(path).exists()}, print), given, str(tmp_path / "driver"))
+    assert there.describe() == {"found": True}
+    monkeypatch.chdir(tmp_path)
+    elsewhere = Actor(lambda path: ({"found": Path(path).exists()}, print), given, str(tmp_path / "gone"))
+    assert elsewhere.describe() == {"found": False}
+
+
+def test_work_that_is_left_midway_loses_no_actor():
+    pool, made = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {}), []
+    left = pool.unordered(enumerate(range(9)))
+    next(left)
+    left.close()
+    next(pool.unordered((number, made.append(number) or number) for number in range(9)))
+    assert len(made) == 2
+    with pytest.raises(ReweighError, match="task 0 failed"):
+        list(pool.unordered([(0, RuntimeError("killed")), (1, 1)]))
+    assert sorted(pool.unordered(enumerate(range(3)))) == [(n, n * n) for n in range(3)]
 
 
 def test_refusals_and_failures_end_the_work():
     pool = Pool(FakeRay({"a": 1}), Cluster(gpus=8), dict, {})
     with pytest.raises(ReweighError, match="wrong layer"):
-        list(pool.unordered([(0, Refusal("wrong layer", None))]))
+        list(pool.unordered([(0, ReweighError("wrong layer"))]))
     with pytest.raises(ReweighError, match="task 5 failed"):
         list(pool.unordered([(5, RuntimeError("killed"))]))
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from reweigh.cli import app, common
+from reweigh.cli import common, start
 
 ROUNDS, KILLS = 2, 3
 """Folders that are disturbed, and how often each is at most."""
@@ -29,7 +29,7 @@ def forked(arguments: list[str], log: Path, seconds: float | None = None) -> int
         sys.argv = ["reweigh", *arguments]
         code = 70
         try:
-            app.main()
+            start.main()
         except SystemExit as ended:
             code = int(ended.code or 0)
         finally:

@@ -17,21 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
-from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
-from reweigh.benchmarks.judge.protocol import Distribution, ScaleQuestion, user
+from reweigh.benchmarks.judge.protocol import CachedJudge, Distribution, Request, ScaleQuestion
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read, write_frame
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read
 from reweigh.experiments.tune.labelfree import open_pictures
 from reweigh.experiments.tune.verdicts import Asking
-from reweigh.files.artifacts import sha256_text
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
 from reweigh.paper.analyses import STUDIES
@@ -41,14 +38,14 @@ from reweigh.paper.folder import read_study, write_study
 from reweigh.paper.measured import read_results
 from reweigh.paper.study import Outcome
 from reweigh.results.frame import Frame, Row
-from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
+from reweigh.results.report import write_frame
+from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Answered, Batch, generate, read_answers
 from reweigh.runs.score import read_sources, score, write_scores
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
-from reweigh.runtime.memory import EvidenceCache
 from reweigh.speed.timing import Rounds
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import POINT
@@ -112,7 +109,7 @@ def read_calibration(folder: Path) -> Reading:
 
 
 def read_table(folder: Path) -> Reading:
-    return ReferenceTable.load(folder, layer=3).fingerprint
+    return ReferenceTable.from_pretrained(folder, layer=3).fingerprint
 
 
 def make_part(folder: Path) -> None:
@@ -232,18 +229,6 @@ def read_archives(folder: Path) -> Reading:
     return found
 
 
-KEY = sha256_text("a key")
-
-
-def make_cache(folder: Path) -> None:
-    EvidenceCache(folder=folder).put(KEY, torch.linspace(0.001, 1, 50))
-
-
-def read_cache(folder: Path) -> Reading:
-    found = EvidenceCache(folder=folder).get(KEY)
-    return None if found is None else found.tolist()
-
-
 class Silent:
     """A judge that says nothing, so that a kept verdict can be told from a new one."""
 
@@ -260,11 +245,11 @@ class Kind(Silent):
 
 
 def make_verdict(folder: Path) -> None:
-    CachedJudge(Kind(), folder).ask(user("how good?"))
+    CachedJudge(Kind(), folder).ask(Request("how good?"))
 
 
 def read_verdict(folder: Path) -> Reading:
-    return CachedJudge(Silent(), folder).ask(user("how good?")) or None
+    return CachedJudge(Silent(), folder).ask(Request("how good?")) or None
 
 
 DISTRIBUTION = Distribution((0.125, 0.25, 0.625))
@@ -272,22 +257,22 @@ RATED = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "
 
 
 class Unsure(Silent):
-    def rate(self, question: Any) -> Any:
+    def ask(self, question: Any) -> Any:
         raise KeyError("nothing was kept")
 
 
 class Sure(Silent):
-    def rate(self, question: Any) -> Any:
+    def ask(self, question: Any) -> Any:
         return DISTRIBUTION
 
 
 def make_rating(folder: Path) -> None:
-    CachedRater(Sure(), folder).rate(RATED)
+    CachedJudge(Sure(), folder).ask(RATED)
 
 
 def read_rating(folder: Path) -> Reading:
     try:
-        return CachedRater(Unsure(), folder).rate(RATED)
+        return CachedJudge(Unsure(), folder).ask(RATED)
     except KeyError:
         return None
 
@@ -320,26 +305,21 @@ def read_affirmed(folder: Path) -> Reading:
 
 def make_point(folder: Path) -> None:
     make_calibration(folder)
-    own = ReferenceTable.load(folder, layer=3).fingerprint
+    own = ReferenceTable.from_pretrained(folder, layer=3).fingerprint
     chosen_on = {"records": 300, "benchmark": "world", "table_sha256": {"3": own}}
     page = {"layer": 3, "beta": 3.5, "grid": [{"layer": 3, "beta": beta} for beta in (2.5, 3.5, 7.5)]}
     write_sealed(folder / POINT, page | {"chosen_on": chosen_on})
 
 
 def read_tuned(folder: Path) -> Reading:
-    return ReferenceTable.load(folder, layer=3).point
+    return ReferenceTable.from_pretrained(folder, layer=3).point
 
 
 def make_vectors(folder: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    SteeringVectors([1, 3], vectors, 5, 2, MADE_WITH).save_pretrained(folder)
-
-
-def make_directions(folder: Path) -> None:
     dice = np.random.default_rng(0)
-    direction = dice.normal(size=(4, 8)).astype(np.float32)
+    vectors, direction = dice.normal(size=(2, 4, 8)).astype(np.float32)
     subspace = np.linalg.qr(dice.normal(size=(4, 8, 2)))[0].transpose(0, 2, 1).astype(np.float32)
-    PairDirections(direction, subspace, 3, MADE_WITH).save_pretrained(folder)
+    SteeringVectors(vectors, direction, subspace, 5, 2, 3, MADE_WITH).save_pretrained(folder)
 
 
 def make_frame(folder: Path) -> None:
@@ -486,16 +466,12 @@ TARGETS = (
     Target("image", make_images, read_images),
     Target("manifest", make_manifest, read_manifest, "list.*"),
     Target("archive", make_archives, read_archives),
-    Target("cached vector", make_cache, read_cache),
     Target("verdict", make_verdict, read_verdict),
     Target("rating", make_rating, read_rating),
     Target("verifier", make_affirmed, read_affirmed),
     Target("operating point", make_point, read_tuned, POINT),
     Target(
         "steering vectors", make_vectors, lambda folder: SteeringVectors.load(folder).fingerprint, "steering*"
-    ),
-    Target(
-        "pair directions", make_directions, lambda folder: PairDirections.load(folder).fingerprint, "pair*"
     ),
     Target("frame", make_frame, read_frame),
     Target("experiment", make_experiment, read_experiment),

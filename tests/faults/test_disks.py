@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 
 from faults.targets import (
     IMAGES,
@@ -21,7 +20,7 @@ from faults.targets import (
 )
 from reweigh.benchmarks.base import Record
 from reweigh.calibration.resume import Work
-from reweigh.cli import app
+from reweigh.cli import start
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import LEFTOVER, only_one, write_json
 from reweigh.runs.record import RESPONSES
@@ -29,7 +28,6 @@ from reweigh.runs.results import read_scored
 from reweigh.runs.run import Batch, generate
 from reweigh.runs.score import read_sources, score, write_scores
 from reweigh.runtime.answer import Answer
-from reweigh.runtime.memory import EvidenceCache
 from toy_benchmark import Toy
 
 Disk = tuple[Path, Callable[[str], None]]
@@ -139,26 +137,6 @@ def test_scoring_on_a_full_disk_leaves_the_old_scores(disk: Disk) -> None:
     assert left_over(place) == []
 
 
-def test_evidence_on_a_full_disk_is_reported_once_and_costs_no_answer(disk: Disk) -> None:
-    place, _ = disk
-    cache = EvidenceCache(folder=place)
-    vectors = [torch.rand(8000, generator=torch.Generator().manual_seed(seed)) for seed in range(20)]
-
-    def put_all() -> None:
-        for seed, vector in enumerate(vectors):
-            cache.put(f"{seed:064x}", vector)
-
-    with pytest.warns(UserWarning, match="No space left") as told:
-        put_all()
-    assert len(told) == 1
-    again = EvidenceCache(folder=place)
-    found = [again.get(f"{seed:064x}") for seed in range(20)]
-    assert 0 < sum(vector is not None for vector in found) < 20
-    assert all(
-        torch.equal(kept, vector) for kept, vector in zip(found, vectors, strict=True) if kept is not None
-    )
-
-
 def test_a_read_only_disk_is_read_and_not_written(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +156,7 @@ def test_a_read_only_disk_is_read_and_not_written(
     for command in (["eval", "score", "{}/run"], ["table", "merge", "{}/calibration", "-o", "{}/merged"]):
         monkeypatch.setattr(sys, "argv", ["reweigh", *(part.format(place) for part in command)])
         with pytest.raises(SystemExit) as ended:
-            app.main()
+            start.main()
         told = capsys.readouterr().err
         assert ended.value.code == 1
         assert told.startswith("error: ")

@@ -10,26 +10,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.numpy import load_file
 from transformers import LogitsProcessor
 
 import reweigh
 import twin
 from checkpoints import FAMILIES, build, picture
 from goldens.values import FOLDERS, scratch
+from reweigh.rivals.tools.vectors import SteeringVectors
 
 STEPS = 4
 TOP = 50
 MADE_UP = FOLDERS / "made-up-table"
 """References drawn at random over the small checkpoints' vocabulary, layer 2."""
-VECTORS = FOLDERS / "made-up-vectors"
-"""Random steering vectors of the small checkpoints' width and depth."""
+VECTORS = FOLDERS / "made-up-vectors" / "steering_vectors.safetensors"
+"""Random steering vectors of the small checkpoints' width and depth, as ASD alone once kept them."""
 PROMPTS = ("Please describe this image in detail.", "What is in the image?", "Tell me a story.")
 REGIMES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
     "sampling": {"do_sample": True, "top_k": 0},
     "beams": {"do_sample": False, "num_beams": 3},
 }
+
+
+def asd_vectors() -> SteeringVectors:
+    """The frozen vectors of ASD; the directions of VTI and Nullu, which it does not read, are stand-ins."""
+    own = load_file(VECTORS)["vectors"]
+    subspace = np.broadcast_to(np.eye(1, own.shape[1], dtype=np.float32), (len(own), 1, own.shape[1]))
+    return SteeringVectors(own, own, subspace, 9, 9, 1, {"identity": {"model_id": "made up"}})
+
 
 DECODERS: dict[str, dict[str, Any]] = {
     "base": {},
@@ -50,7 +61,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "memvr": {"gamma": 0.3},
     "code": {"description_tokens": 5},
     "damro": {"keep": 3},
-    "asd": {"vectors": VECTORS, "lam": 0.5, "force": True},
+    "asd": {"vectors": asd_vectors(), "lam": 0.5, "force": True},
     "projectaway": {"erase": ["dog", "umbrella"]},
 }
 """Every decoder with options that show on a random model; ReWEIGH and HALC have cases of their own."""
@@ -124,7 +135,7 @@ def reweighed(family: str, beta: float = 3.0) -> dict[str, Any]:
     model, processor = case(family).model, case(family).processor
     inputs = rows(family)
     length = inputs["input_ids"].shape[1]
-    table = reweigh.ReferenceTable.load(MADE_UP)
+    table = reweigh.ReferenceTable.from_pretrained(MADE_UP)
     session = reweigh.attach(model, processor, table=table, beta=beta, force=True)
     found: dict[str, Any] = {}
     for regime, options in REGIMES.items():

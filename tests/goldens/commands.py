@@ -24,7 +24,7 @@ from goldens.cases import table_values
 from goldens.values import FOLDERS, scratch
 from reweigh.families.load import load
 from reweigh.paper.measured import read_results
-from reweigh.paper.pages import write_pages
+from reweigh.paper.pages import write_paper
 from reweigh.world import path, table_path
 
 SCENES = 6
@@ -112,7 +112,7 @@ def calibrate() -> Values:
 
 
 def read_tables(out: Path) -> Values:
-    tables = {layer: reweigh.ReferenceTable.load(out, layer=layer) for layer in (2, 3)}
+    tables = {layer: reweigh.ReferenceTable.from_pretrained(out, layer=layer) for layer in (2, 3)}
     return {f"layer {layer}": table_values(table) for layer, table in tables.items()}
 
 
@@ -169,9 +169,9 @@ def compare() -> Values:
     return read_comparison(work() / "comparison")
 
 
-def read_comparison(out: Path) -> Values:
+def read_comparison(out: Path, *more: Any) -> Values:
     methods = "base,sampling,vcd,reweigh"
-    data = run("compare", "world", "-m", methods, "--limit", SCENES, "-o", out, *TYPE)
+    data = run("compare", "world", "-m", methods, "--limit", SCENES, "-o", out, *TYPE, *more)
     found: Values = {}
     for row in data["rows"]:
         method = row["runs"]["world"].rpartition("/")[2]
@@ -292,7 +292,7 @@ def assert_same_rows(file: Path, rows: list[Mapping[str, Any]]) -> None:
 def paper() -> Values:
     """Published values, and beside them those of frozen folders; nothing is run."""
     folders = [FOLDERS / name for name in ("study", "ablation", "comparison")]
-    data = write_pages(read_results(folders), work() / "paper")
+    data = write_paper(read_results(folders), work() / "paper")
     found: Values = {}
     for label, one in data.items():
         put_cells(found, f"{label}/published", one["published"])
@@ -333,8 +333,12 @@ def resumed(name: str) -> Values:
     out = scratch("resumed") / name
     shutil.copytree(FOLDERS / name, out, dirs_exist_ok=True)
     answers = {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
-    # a point of then has no seal, so nothing shows that this package wrote it
-    found = read_comparison(out) if name == "comparison" else read_tuning(search(out, "--overwrite"))
+    # folders of then keep no record of their outputs, so nothing shows that this package wrote the pages
+    found = (
+        read_comparison(out, "--overwrite")
+        if name == "comparison"
+        else read_tuning(search(out, "--overwrite"))
+    )
     assert answers == {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
     return found
 
