@@ -25,7 +25,7 @@ BEGIN, END = "<!-- figures: scripts/figures.py -->", "<!-- /figures -->"
 def measure() -> dict[str, Any]:
     """Describe and score the scenes: each figure of base, ReWEIGH and their difference as [value, low, high]."""
     from reweigh.benchmarks.bootstrap import paired_difference
-    from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
+    from reweigh.benchmarks.chair.metrics import figures, summarize_metrics
     from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
     from reweigh.decoding import attach
     from reweigh.families.load import load
@@ -50,8 +50,8 @@ def measure() -> dict[str, Any]:
 
     base, edited = items(decoder("base", model, processor), "base"), items(reweigh, "ReWEIGH")
     rows = {
-        "base": summarise_metrics(base),
-        "ReWEIGH": summarise_metrics(edited),
+        "base": summarize_metrics(base),
+        "ReWEIGH": summarize_metrics(edited),
         "difference": paired_difference(base, edited, figures),
     }
     return {

@@ -65,9 +65,9 @@ def test_every_mode_becomes_rgb(mode):
 
 
 def test_sixteen_bit_grey_keeps_its_shades():
-    grey = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
-    found = np.asarray(read_image(encoded(Image.fromarray(grey))))[..., 0].astype(int)
-    assert np.abs(found - grey // 256).max() <= 1
+    gray = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
+    found = np.asarray(read_image(encoded(Image.fromarray(gray))))[..., 0].astype(int)
+    assert np.abs(found - gray // 256).max() <= 1
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reweigh.benchmarks.base import Benchmark, Item, Record, Response, Summary
-from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarise_metrics
+from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarize_metrics
 
 TRUTH = {i: {"dog", "cat"} if i % 2 else {"dog"} for i in range(12)}
 
@@ -24,11 +24,11 @@ class Toy(Benchmark):
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         return [Record(id=i, image=f"{i}.png", prompt="Say.", max_new_tokens=8) for i in list(TRUTH)[:limit]]
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
+    def summarize(self, items: Sequence[Item]) -> Summary:
         return Summary.of(
             items,
             benchmark="toy",
-            metrics=summarise_metrics(items),
+            metrics=summarize_metrics(items),
             scorer={"loud": self.loud, "unparsed": 3},
             official={"CHAIRs": 1.5, "Len": None},
         )

@@ -27,7 +27,7 @@ DETAIL_PROMPTS = (
     "Please describe this image in detail.",
 )
 BRIEF_PROMPTS = ("Describe this image.", "Describe this image.", "What is in this image?")
-COLOURLESS = frozenset({"person", "wine glass", "sports ball"})
+COLORLESS = frozenset({"person", "wine glass", "sports ball"})
 """Objects whose color is that of a part (clothes, drink) and would mislead."""
 
 PAIRS = frozenset({"skis", "scissors"})
@@ -61,7 +61,7 @@ class Mention:
     name: str
     count: int
     place: str
-    colour: str
+    color: str
     size: str
     present: bool
 
@@ -159,23 +159,23 @@ def _ranked(rng: random.Random, scene: Scene) -> list[str]:
 def _mention(rng: random.Random, scene: Scene, name: str) -> Mention:
     found = [i for i in scene.instances if i.name == name]
     one = found[-1]
-    colour = one.colour if len(found) == 1 and one.colour in _nameable_colours(name) else ""
+    color = one.colour if len(found) == 1 and one.colour in _nameable_colors(name) else ""
     place = _place(rng, one.x, one.y)
-    return Mention(name, len(found), place, colour, one.size if len(found) == 1 else "", True)
+    return Mention(name, len(found), place, color, one.size if len(found) == 1 else "", True)
 
 
 def _made_up(rng: random.Random, name: str) -> Mention:
     place = _place(rng, rng.random(), rng.random())
-    colour = _pick(rng, _nameable_colours(name) or ("",))
-    return Mention(name, 1, place, colour, _pick(rng, ("small", "", "large")), False)
+    color = _pick(rng, _nameable_colors(name) or ("",))
+    return Mention(name, 1, place, color, _pick(rng, ("small", "", "large")), False)
 
 
-def _nameable_colours(name: str) -> tuple[str, ...]:
-    """Colours worth a word; "orange" is never said, because it would read as the fruit."""
-    colours = CATALOGUE[name].colours
-    if len(colours) == 1 or name in COLOURLESS:
+def _nameable_colors(name: str) -> tuple[str, ...]:
+    """Colors worth a word; "orange" is never said, because it would read as the fruit."""
+    colors = CATALOGUE[name].colors
+    if len(colors) == 1 or name in COLORLESS:
         return ()
-    return tuple(colour for colour in colours if colour != "orange")
+    return tuple(color for color in colors if color != "orange")
 
 
 def _place(rng: random.Random, x: float, y: float) -> str:
@@ -191,8 +191,8 @@ def _phrase(rng: random.Random, mention: Mention, plain: bool = False) -> str:
     words = []
     if not plain and mention.size and rng.random() < 0.12:
         words.append(mention.size)
-    if not plain and mention.colour and rng.random() < 0.3:
-        words.append(mention.colour)
+    if not plain and mention.color and rng.random() < 0.3:
+        words.append(mention.color)
     if mention.name in UNCOUNTED:
         return " ".join(["some", *words, single])
     if mention.count > 1 and mention.name not in PAIRS:

@@ -49,8 +49,8 @@ def drawing_sheet(*, size: int = 96, columns: int = 12) -> Image.Image:
     for number, name in enumerate(names):
         x, y = (number % columns) * (size + 16) + 4, (number // columns) * (size + 26) + 4
         look = CATALOGUE[name]
-        large = sprite(name, look.colours[0], 0.5, size, 0, False)
-        small = sprite(name, look.colours[-1], 0.9, size // 3, 0, look.flips)
+        large = sprite(name, look.colors[0], 0.5, size, 0, False)
+        small = sprite(name, look.colors[-1], 0.9, size // 3, 0, look.flips)
         sheet.paste(large, (x, y), large)
         sheet.paste(small, (x + size - 16, y + size - 26), small)
         draw.text((x, y + size + 2), name, fill=INK, font=_font(12))

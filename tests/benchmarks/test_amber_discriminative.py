@@ -229,7 +229,7 @@ def test_printed_figures_equal_literal_counters(tmp_path: Path, seed: int) -> No
     assert summary.official == official_by_counters(list(zip(kinds, truths, texts, strict=True)))
     shuffler.shuffle(items)
     cut = shuffler.randrange(size + 1)
-    assert AMBERDiscriminative(tmp_path).summarise([*items[cut:], *items[:cut]]) == summary
+    assert AMBERDiscriminative(tmp_path).summarize([*items[cut:], *items[:cut]]) == summary
 
 
 @pytest.mark.parametrize(

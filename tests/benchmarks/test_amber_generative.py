@@ -89,7 +89,7 @@ RULES = [
     ("a safe word counts as a mention only", 3, "I see an orange.", 1, 0, 0, 0),
     ("an associated word covers its object", 1, "I see a man.", 1, 0, 1, 0),
     ("mentions keep multiplicity", 1, "I see a dog and a dog.", 2, 0, 1, 0),
-    ("plurals are lemmatised", 1, "I see two dogs.", 1, 0, 1, 0),
+    ("plurals are lemmatized", 1, "I see two dogs.", 1, 0, 1, 0),
     ("a noun outside the vocabulary is no mention", 1, "I see a table.", 0, 0, 0, 0),
     ("a word of the hallucination list is both", 1, "I see a cat.", 1, 1, 0, 1),
     ("a word associated to that list is both", 1, "I see a gull.", 1, 1, 0, 1),
@@ -160,7 +160,7 @@ def test_worked_summary(amber: Callable[..., AMBERGenerative]) -> None:
         for mention in items[0].details["mentions"]
     ] == [("man", "grounded"), ("dog", "grounded"), ("cat", "hallucinated")]
     halves = [*benchmark.score(responses[1:])[0], *benchmark.score(responses[:1])[0]]
-    assert benchmark.summarise(halves) == summary
+    assert benchmark.summarize(halves) == summary
 
 
 def test_small_files_show_the_official_smoothing(amber: Callable[..., AMBERGenerative]) -> None:

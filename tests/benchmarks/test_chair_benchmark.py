@@ -54,11 +54,11 @@ def test_worked_example(chair: Callable[..., CHAIR]) -> None:
     assert summary.scorer["language"]["backend"] == "nltk"
     assert summary.scorer["ground_truth"]["source"] == "file"
     text = CAPTIONS[0].text
-    coloured = [
+    colored = [
         (text[mention["start"] : mention["end"]], mention["object"], mention["hallucinated"])
         for mention in items[0].details["mentions"]
     ]
-    assert coloured == [("puppy", "dog", False), ("dog", "dog", False), ("cat", "cat", True)]
+    assert colored == [("puppy", "dog", False), ("dog", "dog", False), ("cat", "cat", True)]
     assert items[0].details["missed"] == ["person"]
     assert [Item.from_json(json.loads(json.dumps(item.to_json()))) for item in items] == items
     assert json.loads(json.dumps(summary.to_json()))["metrics"]["chair_i"]["value"] == values["chair_i"]
@@ -69,7 +69,7 @@ def test_shards_merge_to_the_whole(chair: Callable[..., CHAIR]) -> None:
     whole_items, whole = benchmark.score(CAPTIONS)
     second, _ = benchmark.score(CAPTIONS[1:])
     first, _ = chair().score(CAPTIONS[:1])
-    assert benchmark.summarise([*second, *first]) == whole
+    assert benchmark.summarize([*second, *first]) == whole
     assert sorted([*second, *first], key=lambda item: item.id) == whole_items
 
 

@@ -46,7 +46,7 @@ QUIRKS: list[tuple[str, str, list[str], list[str]]] = [
     ("participle-in-pair", "There are parking meters", [], ["parking meter"]),
     ("plural-not-in-wordnet", "bikers with smartphones", [], ["person", "cell phone"]),
     ("ie-plurals", "canoes, collies and magpies", ["boat", "dog", "bird"], []),
-    ("colour-and-adjective", "orange paint in a remote place", ["orange", "remote"], ["orange", "remote"]),
+    ("color-and-adjective", "orange paint in a remote place", ["orange", "remote"], ["orange", "remote"]),
 ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import point
-from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarise_metrics
+from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarize_metrics
 
 OBJECTS = ["dog", "cat", "bus", "person", "tv"]
 captions = st.tuples(
@@ -116,12 +116,12 @@ def test_order_of_captions_does_not_matter(
     scored = items(corpus)
     shuffled = [*scored]
     shuffler.shuffle(shuffled)
-    assert summarise_metrics(shuffled) == summarise_metrics(scored)
+    assert summarize_metrics(shuffled) == summarize_metrics(scored)
 
 
 def test_nothing_is_undefined_with_a_reason() -> None:
-    assert all(metric.value is None and metric.reason for metric in summarise_metrics([]).values())
-    empty = summarise_metrics(items([([], set(), 3)]))
+    assert all(metric.value is None and metric.reason for metric in summarize_metrics([]).values())
+    empty = summarize_metrics(items([([], set(), 3)]))
     assert empty["chair_s"].value == 0
     assert empty["chair_i"].value is None
     assert "caption" in empty["chair_i"].reason

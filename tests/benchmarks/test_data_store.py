@@ -42,7 +42,7 @@ def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     made = Dataset(
         name="toy",
         title="A toy",
-        licence="CC0",
+        license="CC0",
         page="http://toy",
         files=(
             File(
@@ -164,7 +164,7 @@ def test_the_variable_moves_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_catalogue_is_sound() -> None:
     for name, entry in datasets().items():
         assert name == entry.name
-        assert entry.licence
+        assert entry.license
         assert entry.page.startswith("https://")
         assert len({file.name for file in entry.files}) == len(entry.files)
         for file in entry.files:

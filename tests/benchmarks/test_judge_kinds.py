@@ -90,7 +90,7 @@ def test_mmhal_by_hand(data: Path) -> None:
     assert (items[1].details["score"], items[2].details["score"]) == (2, 3)
     assert rater.asked[0].state == "Cat Q0? A. R: a0", "what the chat judge is told, word for word"
     assert rater.asked[0].levels[6] == "Rating: 6"
-    assert bench.summarise(list(reversed(items))).metrics == summary.metrics
+    assert bench.summarize(list(reversed(items))).metrics == summary.metrics
 
 
 def test_mmhals_levels_are_the_prompts_own() -> None:

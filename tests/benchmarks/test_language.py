@@ -54,7 +54,7 @@ def test_base_forms(word: str, code: str, lemma: str) -> None:
     assert WordNet(FILES.__getitem__).lemma(word, code) == lemma
 
 
-def test_version_is_read_from_the_licence() -> None:
+def test_version_is_read_from_the_license() -> None:
     assert WordNet(FILES.__getitem__).version == "3.0"
     assert WordNet(lambda name: "").version == "unknown"
 

@@ -154,7 +154,7 @@ def test_scores_by_hand(data: Path) -> None:
     assert score.low is not None
     assert score.high is not None
     assert score.low < metrics["score"] < score.high
-    assert MMHal(data).summarise(items[::-1]).metrics == summary.metrics
+    assert MMHal(data).summarize(items[::-1]).metrics == summary.metrics
 
 
 def test_the_official_rules_can_give_the_metrics(data: Path) -> None:

@@ -181,7 +181,7 @@ def test_figures_against_a_twin(tmp_path_factory: pytest.TempPathFactory, tenths
         assert summary.official[name] == pytest.approx(value, abs=0.05 + 1e-9)
     assert summary.official["std"] == 0
     assert summary.metrics["know"].value is None
-    assert bench.summarise(items[::-1]).official == summary.official
+    assert bench.summarize(items[::-1]).official == summary.official
 
 
 def test_official_rules_ask_again_hotter_and_read_five(data: Path) -> None:

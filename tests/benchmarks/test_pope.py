@@ -142,7 +142,7 @@ def test_figures_equal_a_plain_count(pope: Callable[..., POPE], parser: str) -> 
         assert values["accuracy"] == pytest.approx(100 * sum(a == b for a, b in mine) / len(mine))
         assert values["f1"] == pytest.approx(100 * 2 * tp / (2 * tp + fp + fn))
         assert values["yes_ratio"] == pytest.approx(100 * (tp + fp) / len(mine))
-    assert benchmark.summarise([*items[7:], *items[:7]]) == summary
+    assert benchmark.summarize([*items[7:], *items[:7]]) == summary
 
 
 def test_nothing_answered_yes_is_undefined_not_a_crash(pope: Callable[..., POPE]) -> None:
@@ -206,10 +206,10 @@ def test_answers_under_an_unknown_key_do_not_let_the_question_be_scored(
         scored(pope, tmp_path / "said.jsonl", said)
     assert "--keys" in str(caught.value)
     assert scored(pope, tmp_path / "said.jsonl", said, text_key="predicted") == 50
-    labelled = [{"question_id": row["question_id"], "answer": row["label"], "text": "yes"} for row in rows]
+    labeled = [{"question_id": row["question_id"], "answer": row["label"], "text": "yes"} for row in rows]
     with pytest.raises(InputError, match="'answer'"):
-        scored(pope, tmp_path / "said.jsonl", labelled)
-    assert scored(pope, tmp_path / "said.jsonl", labelled, text_key="text") == 50
+        scored(pope, tmp_path / "said.jsonl", labeled)
+    assert scored(pope, tmp_path / "said.jsonl", labeled, text_key="text") == 50
     shifted = [row | {"question_id": row["question_id"] % 8 + 1, "predicted": "No"} for row in rows]
     with pytest.raises(InputError, match="Is 2 there"):
         scored(pope, tmp_path / "said.jsonl", shifted, text_key="predicted")

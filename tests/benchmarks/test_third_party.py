@@ -139,7 +139,7 @@ def test_what_is_not_a_benchmark_is_refused_by_name(monkeypatch: pytest.MonkeyPa
 def test_its_options_are_checked_and_its_summary_of_nothing_is_defined(colors: type[Benchmark]) -> None:
     with pytest.raises(InputError, match="shade"):
         open_benchmark("colors", shade=1)
-    summary = open_benchmark("colors").summarise([])
+    summary = open_benchmark("colors").summarize([])
     assert {name: metric.value for name, metric in summary.metrics.items()} == {
         "wrong_colors": None,
         "colors": None,

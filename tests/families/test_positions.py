@@ -54,7 +54,7 @@ def stream(model, inputs):
 
 
 def with_mark(size, x, y, side):
-    """A grey picture with one bright square."""
+    """A gray picture with one bright square."""
     image = Image.new("RGB", size, (90, 90, 90))
     image.paste((255, 240, 20), (x, y, x + side, y + side))
     return image

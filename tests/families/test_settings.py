@@ -65,14 +65,14 @@ def test_settings_changed_inside_their_holders_show(model, checkpoint):
 
 
 class Crop(Enum):
-    CENTRE = 1
+    CENTER = 1
     NONE = 2
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (Crop.CENTRE, Crop.NONE),
+        (Crop.CENTER, Crop.NONE),
         (torch.float32, torch.bfloat16),
         (torch.zeros(2000), torch.zeros(2000).index_fill(0, torch.tensor([1000]), 1.0)),
         (torch.zeros(3).bfloat16(), torch.ones(3).bfloat16()),

@@ -94,7 +94,7 @@ def answered(decoder: str) -> Path:
 
 
 def draw() -> Values:
-    """Which pictures are drawn; their mean colours, so that a changed drawing shows."""
+    """Which pictures are drawn; their mean colors, so that a changed drawing shows."""
     from PIL import Image
 
     found: Values = {}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from reweigh.estimate import Estimate
-from reweigh.results.charts import COLOURS, Marks, chart, dots, inline, lines, scatter, svg
+from reweigh.results.charts import COLORS, Marks, chart, dots, inline, lines, scatter, svg
 
 SERIES = {
     "rank": {"a": Estimate(1.0, 0.5, 1.5), "b": 2.0},
@@ -58,8 +58,8 @@ def test_lines_are_drawn_in_order_whatever_the_order_of_points(tmp_path: Path) -
         assert list(panel.lines[0].get_ydata()) == [2.0, 3.0, 1.0]
 
 
-def test_colours_differ_in_lightness_or_hue_for_every_kind_of_sight() -> None:
-    """Simulated protanopia, deuteranopia and tritanopia keep every pair of the first four colours apart."""
+def test_colors_differ_in_lightness_or_hue_for_every_kind_of_sight() -> None:
+    """Simulated protanopia, deuteranopia and tritanopia keep every pair of the first four colors apart."""
     matrices = {  # linear RGB, full dichromacy
         "protan": [
             [0.152286, 1.052583, -0.204868],
@@ -77,7 +77,7 @@ def test_colours_differ_in_lightness_or_hue_for_every_kind_of_sight() -> None:
             [0.004733, 0.691367, 0.303900],
         ],
     }
-    rgb = np.array([[int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)] for code in COLOURS[:4]]) ** 2.2
+    rgb = np.array([[int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)] for code in COLORS[:4]]) ** 2.2
     for matrix in matrices.values():
         seen = np.clip(rgb @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
         apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[np.triu_indices(4, 1)]
@@ -94,7 +94,7 @@ def words(drawn: str) -> str:
     )
 
 
-def test_a_drawing_for_a_page_is_text_in_the_colours_of_the_page() -> None:
+def test_a_drawing_for_a_page_is_text_in_the_colors_of_the_page() -> None:
     drawn = svg(draw_both, alt='a "b" & c')
     assert ElementTree.fromstring(drawn).get("aria-label") == 'a "b" & c'
     assert "a & b" in words(drawn)

@@ -142,8 +142,8 @@ def test_a_grid_of_another_shape_is_refused() -> None:
         overlay(np.ones(3))
 
 
-def test_the_scale_of_a_heat_map_has_its_ends_and_its_colours() -> None:
+def test_the_scale_of_a_heat_map_has_its_ends_and_its_colors() -> None:
     shown = heat_scale(0.0, 0.01234)
     assert "<span>0</span>" in shown
     assert "<span>0.0123</span>" in shown
-    assert all(f"rgb{colour}" in shown for _, colour in WARM)
+    assert all(f"rgb{color}" in shown for _, color in WARM)

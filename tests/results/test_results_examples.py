@@ -1,4 +1,4 @@
-"""Text with coloured mentions."""
+"""Text with colored mentions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
-from reweigh.results.examples import Span, coloured_html, coloured_text, pieces
+from reweigh.results.examples import Span, colored_html, colored_text, pieces
 
 TEXT = "A man & two dogs."
 
 
-def test_html_colours_and_escapes() -> None:
+def test_html_colors_and_escapes() -> None:
     spans = [Span(12, 16, "hallucinated", 'a "dog"'), Span(2, 5, "grounded")]
-    assert coloured_html(TEXT, spans) == (
+    assert colored_html(TEXT, spans) == (
         'A <span class="grounded">man</span> &amp; two '
         '<span class="hallucinated" title="a &quot;dog&quot;">dogs</span>.'
     )
 
 
 def test_terminal_keeps_the_text_and_styles_the_mentions() -> None:
-    shown = coloured_text(TEXT, [Span(2, 5, "grounded"), Span(12, 16, "hallucinated")])
+    shown = colored_text(TEXT, [Span(2, 5, "grounded"), Span(12, 16, "hallucinated")])
     assert shown.plain == TEXT
     assert [(span.start, span.end, span.style) for span in shown.spans] == [
         (2, 5, "blue"),
@@ -31,7 +31,7 @@ def test_terminal_keeps_the_text_and_styles_the_mentions() -> None:
 
 def test_a_span_outside_the_text_is_refused() -> None:
     with pytest.raises(InputError, match="3:30"):
-        coloured_html(TEXT, [Span(3, 30, "grounded")])
+        colored_html(TEXT, [Span(3, 30, "grounded")])
 
 
 @given(st.text(max_size=40), st.data())

@@ -53,12 +53,12 @@ def test_whole_answers_equal_two_passes_steered_by_hand(loaded, batch, vectors):
 
         return forward(model, states, after=after)
 
-    towards, away = steered(1), steered(-1)
+    toward, away = steered(1), steered(-1)
     for step, logits in enumerate(found.logits):
         place = length - 1 + step
-        wanted = (1 + alpha) * towards[:, place].numpy() - alpha * away[:, place].numpy()
+        wanted = (1 + alpha) * toward[:, place].numpy() - alpha * away[:, place].numpy()
         np.testing.assert_allclose(logits.numpy(), wanted, atol=2e-3, rtol=1e-3)
-    assert not torch.allclose(towards, away, atol=1e-2)  # the slip of a published re-write: two equal passes
+    assert not torch.allclose(toward, away, atol=1e-2)  # the slip of a published re-write: two equal passes
 
 
 def test_text_rows_and_other_threads_are_never_steered(loaded, vectors):

@@ -50,7 +50,7 @@ def test_a_turn_is_the_written_out_one_and_keeps_the_length(seed, strength, agai
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), np.linalg.norm(x, axis=1))
 
 
-def test_a_turn_by_nothing_of_nothing_and_towards_nothing():
+def test_a_turn_by_nothing_of_nothing_and_toward_nothing():
     x, v = torch.randn(3, 4), torch.randn(3, 4)
     torch.testing.assert_close(turned(x, v, 0.0), x)
     torch.testing.assert_close(turned(x, torch.zeros(3, 4), 1.0, against=True), x)

@@ -76,7 +76,7 @@ def test_heat_of_several_images_has_a_grid_for_each(house):
     assert [grid["covers"] for grid in told["layers"][0]["grids"]] == ["whole", "whole"]
 
 
-def test_what_a_grid_covers_is_reported_crops_and_centres():
+def test_what_a_grid_covers_is_reported_crops_and_centers():
     def covers(grids, *, crops=False, centre=False):
         anatomy = SimpleNamespace(family=SimpleNamespace(crops=crops))
         reader = SimpleNamespace(do_center_crop=centre)

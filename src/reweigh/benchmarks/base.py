@@ -134,9 +134,9 @@ class Benchmark(ABC):
         """Score responses; with ``ids``, exactly these records must have been answered."""
         checked = check_responses(responses, known=self.known_ids(), ids=ids)
         items = [self.score_response(response) for response in checked]
-        return items, self.summarise(items)
+        return items, self.summarize(items)
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
+    def summarize(self, items: Sequence[Item]) -> Summary:
         """Compute the summary of items, for example those of all shards."""
         return Summary.of(
             items,

@@ -24,7 +24,7 @@ COCO_URL = "http://images.cocodataset.org"
 COCO_VAL2014 = Dataset(
     name="coco-val2014",
     title="COCO val2014 images, for CHAIR and POPE",
-    licence="Flickr terms of use",
+    license="Flickr terms of use",
     page="https://cocodataset.org",
     files=(
         File(

@@ -96,10 +96,10 @@ class Judged(AskingBenchmark):
             for index, one in enumerate(checked)
         ]
         self._rated_by = {"judge": who, "prompt_sha256": sha256_text(self._prompt)}
-        return items, self.summarise(items)
+        return items, self.summarize(items)
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        return super().summarise(self._in_order(items))
+    def summarize(self, items: Sequence[Item]) -> Summary:
+        return super().summarize(self._in_order(items))
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the judge and its prompt, once it has been asked."""

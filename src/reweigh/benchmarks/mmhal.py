@@ -40,7 +40,7 @@ _SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f4
 DATASET = Dataset(
     name="mmhal",
     title="MMHal-Bench: questions, images and the judge's prompt",
-    licence="Apache-2.0",
+    license="Apache-2.0",
     page="https://huggingface.co/datasets/Shengcao1006/MMHal-Bench",
     files=(
         File(name="response_template.json", url=f"{_SOURCE}/response_template.json"),

@@ -46,7 +46,7 @@ _SOURCE = "https://raw.githubusercontent.com/yuweihao/MM-Vet/7d717c2f54a584b7ed3
 DATASET = Dataset(
     name="mmvet",
     title="MM-Vet: questions, images and the judge's prompt",
-    licence="data CC BY-NC 4.0, program Apache-2.0",
+    license="data CC BY-NC 4.0, program Apache-2.0",
     page="https://github.com/yuweihao/MM-Vet",
     files=(
         File(name="mm-vet_evaluator.py", url=f"{_SOURCE}/mm-vet_evaluator.py"),

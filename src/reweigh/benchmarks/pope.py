@@ -52,7 +52,7 @@ _SOURCE = f"https://raw.githubusercontent.com/AoiDragon/POPE/{_REVISION}/output/
 DATASET = Dataset(
     name="pope",
     title="POPE: questions on COCO, three splits",
-    licence="MIT",
+    license="MIT",
     page="https://github.com/AoiDragon/POPE",
     files=tuple(
         File(name=f"coco_pope_{split}.json", url=f"{_SOURCE}/coco_pope_{split}.json") for split in SPLITS
@@ -204,8 +204,8 @@ class POPE(AskingBenchmark):
         """Compute the yes-ratio of the labels, as lmms-eval prints it, and where labels were corrected."""
         if self.parser != "lmms-eval" and self.repope is None:
             return {}
-        labelled = sum(item.details["label"] == "yes" for item in items)
-        return {"yes_ratio_of_labels": 100 * labelled / len(items) if items else None}
+        labeled = sum(item.details["label"] == "yes" for item in items)
+        return {"yes_ratio_of_labels": 100 * labeled / len(items) if items else None}
 
     def score_response(self, response: Response) -> Item:
         question = self.questions[response.id]

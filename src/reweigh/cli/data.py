@@ -64,7 +64,7 @@ def _get(name: str, source: Path | None) -> None:
     from reweigh.progress import bar
 
     entry = dataset(name)
-    common.note(f"{entry.title}; license: {entry.licence}; {entry.page}")
+    common.note(f"{entry.title}; license: {entry.license}; {entry.page}")
     with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
         folder = get(entry, source=source, advance=progress.update)
     if entry.by_hand:

@@ -44,7 +44,7 @@ def demo(
 
 def _print(outcome: Demonstration, cases: list[Case]) -> None:
     from reweigh.experiments.demo import figures_table
-    from reweigh.results.examples import answer, coloured_text, mention_spans
+    from reweigh.results.examples import answer, colored_text, mention_spans
 
     console = common.console()
     session = outcome.session
@@ -58,5 +58,5 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
         console.print(f"\n[dim]{case.scene.id}: {', '.join(sorted(case.scene.objects))}[/dim]")
         for arm, run in outcome.scored.items():
             item, text = answer(run, case.scene.id)
-            console.print(f"{arm:8}", coloured_text(text, mention_spans(item, text)))
+            console.print(f"{arm:8}", colored_text(text, mention_spans(item, text)))
     console.print("\n[blue]grounded[/blue]  [bold red]hallucinated[/bold red]")

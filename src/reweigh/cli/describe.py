@@ -180,12 +180,12 @@ def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dic
 
 def _print_checked(found: Checked) -> None:
     from reweigh.method.check import THRESHOLD
-    from reweigh.results.examples import Span, coloured_text
+    from reweigh.results.examples import Span, colored_text
 
     unsupported, unknown = found.unsupported(), found.not_judged()
     spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
     spans += [Span(one.start, one.end, "unknown") for one in unknown]
-    common.console().print(coloured_text(found.text, spans))
+    common.console().print(colored_text(found.text, spans))
     for one in unsupported:
         typer.echo(f"  {_bare(one.text)}: unsupported, {one.ratio:.0%} of its usual evidence")
     if not unsupported:
@@ -202,13 +202,13 @@ def _bare(word: str) -> str:
 def _side_by_side(base: str, edited: str, title: str) -> None:
     from rich.table import Table
 
-    from reweigh.results.examples import changed_words, coloured_text
+    from reweigh.results.examples import changed_words, colored_text
 
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)
     columns.add_column(f"base ({len(base.split())} words)", ratio=1)
     columns.add_column(f"{title} ({len(edited.split())} words)", ratio=1)
-    columns.add_row(coloured_text(base, removed), coloured_text(edited, added))
+    columns.add_row(colored_text(base, removed), colored_text(edited, added))
     common.console().print(columns)
     if not removed and not added:
         typer.echo("no word changed")

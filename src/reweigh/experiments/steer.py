@@ -27,7 +27,7 @@ from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.states import answer_states, hidden_states
-from reweigh.rivals.tools.vectors import LabelledSums, Pairs, SteeringVectors
+from reweigh.rivals.tools.vectors import LabeledSums, Pairs, SteeringVectors
 from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
@@ -85,7 +85,7 @@ def steer(model: Any, processor: Any, runs: Runs, out: Path) -> SteeringVectors:
     items = {item.id: item for item in answered.score(arm).items}
     noted = [ids for row in answered.notes(arm) for ids in row["tokens"]]
     tokens = {record.id: ids for record, ids in zip(runs.task.records, noted, strict=True)}
-    sums: LabelledSums | None = None
+    sums: LabeledSums | None = None
     pairs = Pairs()
     for record in progress(runs.task.records, "reading answers"):
         ids = tokens[record.id]
@@ -97,12 +97,12 @@ def steer(model: Any, processor: Any, runs: Runs, out: Path) -> SteeringVectors:
         picture = read_image(find_image(runs.task.images, record.image))
         inputs = build_inputs(model, processor, [picture], [record.prompt], template=runs.template)
         states = answer_states(anatomy, inputs, ids, blocks).numpy()
-        sums = sums or LabelledSums(*states.shape[1:])
+        sums = sums or LabeledSums(*states.shape[1:])
         sums.add(states, labels)
         if texts := answer_pair(processor.decode(ids, skip_special_tokens=True).strip(), mentioned):
             tokenized = tokenizer_of(processor)(list(texts), add_special_tokens=False)["input_ids"]
             pairs.add(*(hidden_states(anatomy, inputs, row).numpy() for row in tokenized))
-    sums = sums or LabelledSums(len(blocks), 0)
+    sums = sums or LabeledSums(len(blocks), 0)
     made_with = {
         "identity": identify(anatomy, processor).to_json(),
         "benchmark": dict(runs.task.metadata),

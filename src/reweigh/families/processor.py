@@ -74,6 +74,6 @@ def prompt_hash(processor: Any, prompt: str, template: str | None) -> str:
     return sha256_json([template or chat_template_of(processor), prompt])
 
 
-def crops_centre(processor: Any) -> bool:
+def crops_center(processor: Any) -> bool:
     """Whether the image processor keeps only the center square of a picture."""
     return bool(getattr(getattr(processor, "image_processor", None), "do_center_crop", False))

@@ -58,9 +58,9 @@ def blocks(logits: Tensor) -> Iterator[Positions]:
 
 def standardized(values: Tensor) -> Tensor:
     """Standardize each row: without its mean, in units of its standard deviation; zero if that is zero."""
-    centred = values - values.mean(dim=1, keepdim=True)
+    centered = values - values.mean(dim=1, keepdim=True)
     deviation = values.std(dim=1, correction=0, keepdim=True)
-    return torch.where(deviation != 0, centred / deviation, torch.zeros_like(centred))
+    return torch.where(deviation != 0, centered / deviation, torch.zeros_like(centered))
 
 
 TERMS: dict[str, Callable[[Positions], Tensor]] = {

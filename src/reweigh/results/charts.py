@@ -1,4 +1,4 @@
-"""One style for all figures: colour-blind-safe, with intervals, for files and for pages.
+"""One style for all figures: color-blind-safe, with intervals, for files and for pages.
 
 ``chart`` writes a PNG and an SVG file; ``inline`` returns the markup of a drawing for a page, laid out for wide and for
 narrow screens, in colors that follow the page's light or dark scheme. ``dots``, ``lines`` and ``scatter`` draw estimates
@@ -25,7 +25,7 @@ from reweigh.results.html import Html, element, escape, join
 INK, MUTED, GRID, PAPER = "#1d232b", "#68727f", "#e3e0d8", "#ffffff"
 CHANGED = "#8a5a00"
 """What the edit changed, as on the pages."""
-COLOURS = ("#009e73", "#cc79a7", INK, "#e69f00", "#7a3e9d", MUTED, "#5d6b00")
+COLORS = ("#009e73", "#cc79a7", INK, "#e69f00", "#7a3e9d", MUTED, "#5d6b00")
 """Distinguishable with any kind of color vision; after Okabe and Ito, without blue and red."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 VARIABLES = {
@@ -128,8 +128,8 @@ def _for_page(text: str, alt: str) -> Html:
     prefix = sha256_text(alt + text)[:8]
     text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", text)
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var({variable}, {colour})")
+    for color, variable in VARIABLES.items():
+        text = text.replace(color, f"var({variable}, {color})")
     text = text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
     return Html(text.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1).rstrip())
 
@@ -148,14 +148,14 @@ def dots(
     """
     names = list(dict.fromkeys(name for one in series.values() for name in one))
     for number, (title, values) in enumerate(series.items()):
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
-        colour = colour if len(series) > 1 else INK
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
+        color = color if len(series) > 1 else INK
         shift = (number - (len(series) - 1) / 2) * 0.7 / max(len(series), 1)
         for index, name in enumerate(names):
             if name in values and (middle := _middle(values[name])) is not None:
                 y = index + shift
-                panel.plot(_ends(values[name]), [y, y], color=colour, lw=1.8, solid_capstyle="butt")
-                panel.plot([middle], [y], mark, color=colour, ms=5, label=title if len(series) > 1 else None)
+                panel.plot(_ends(values[name]), [y, y], color=color, lw=1.8, solid_capstyle="butt")
+                panel.plot([middle], [y], mark, color=color, ms=5, label=title if len(series) > 1 else None)
                 if digits is not None:
                     panel.annotate(_estimate(values[name]).text(digits, signed=zero), (1.01, y), va="center",
                                    xycoords=("axes fraction", "data"), fontsize=8, color=MUTED)  # fmt: skip
@@ -183,17 +183,17 @@ def lines(
     ``level`` is a named value drawn as a dashed line across; ``marked`` is a point to circle. Missing values are left out.
     """
     for number, (title, found) in enumerate(series.items()):
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         shown = [
             (x, value) for x, value in sorted(found, key=lambda one: one[0]) if _middle(value) is not None
         ]
         xs = [x for x, _ in shown]
-        panel.plot(xs, [_middle(value) for _, value in shown], f"-{mark}", color=colour, ms=4, lw=1.5,
+        panel.plot(xs, [_middle(value) for _, value in shown], f"-{mark}", color=color, ms=4, lw=1.5,
                    label=title if len(series) > 1 else None)  # fmt: skip
         ends = [_ends(value) for _, value in shown]
         if any(low != high for low, high in ends):
             low, high = zip(*ends, strict=True)
-            panel.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
+            panel.fill_between(xs, low, high, color=color, alpha=0.15, lw=0)
     if level is not None and level[1] is not None:
         panel.axhline(level[1], color=MUTED, lw=1.1, ls="--")
         panel.annotate(level[0], (1.01, level[1]), xycoords=("axes fraction", "data"), va="center",
@@ -230,20 +230,20 @@ def scatter(
     """
     ratios: list[float] = []
     for number, one in enumerate(series):
-        turn, place = divmod(number, len(COLOURS))  # no two share mark and color
+        turn, place = divmod(number, len(COLORS))  # no two share mark and color
         mark = MARKS[(place + turn) % len(MARKS)]
-        colour = CHANGED if one.chief else COLOURS[place]
+        color = CHANGED if one.chief else COLORS[place]
         known = [pair for pair in one.points if None not in map(_middle, pair)]
         xs, ys = [_estimate(x).number for x, _ in known], [_estimate(y).number for _, y in known]
         for (x, y), right, high in zip(known, xs, ys, strict=True):
-            panel.plot(_ends(x), [high, high], color=colour, lw=0.9, alpha=0.6)
-            panel.plot([right, right], _ends(y), color=colour, lw=0.9, alpha=0.6)
+            panel.plot(_ends(x), [high, high], color=color, lw=0.9, alpha=0.6)
+            panel.plot([right, right], _ends(y), color=color, lw=0.9, alpha=0.6)
         for point in one.others:
-            panel.plot(*point, mark, color=colour, ms=3.5, alpha=0.45, mew=0)
+            panel.plot(*point, mark, color=color, ms=3.5, alpha=0.45, mew=0)
         if known:
-            panel.plot(xs, ys, f"-{mark}", color=colour, ms=7 if one.chief else 5, lw=1.2, label=one.name)
+            panel.plot(xs, ys, f"-{mark}", color=color, ms=7 if one.chief else 5, lw=1.2, label=one.name)
         if one.ringed is not None:
-            panel.plot(*one.ringed, "o", ms=11, mfc="none", mec=colour, mew=1.2)
+            panel.plot(*one.ringed, "o", ms=11, mfc="none", mec=color, mew=1.2)
         ratios += xs
     if level is not None:
         name, x, y = level

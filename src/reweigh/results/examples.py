@@ -58,7 +58,7 @@ def pieces(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, Span | None]
         yield text[done:], None
 
 
-def coloured_html(text: str, spans: Iterable[Span]) -> Html:
+def colored_html(text: str, spans: Iterable[Span]) -> Html:
     """Return the text as markup, mentions in color."""
     return join(
         run if span is None else element("span", run, class_=span.kind, title=span.note or None)
@@ -66,7 +66,7 @@ def coloured_html(text: str, spans: Iterable[Span]) -> Html:
     )
 
 
-def coloured_text(text: str, spans: Iterable[Span]) -> Text:
+def colored_text(text: str, spans: Iterable[Span]) -> Text:
     """Return the text for a rich console, mentions in color."""
     from rich.text import Text
 
@@ -112,7 +112,7 @@ def response(run: Scored, identity: Id, *, title: str = "") -> Html:
     item, text = answer(run, identity)
     start = text[:LONGEST]
     rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
-    said = element("p", coloured_html(start, mention_spans(item, start)), rest, class_="said")
+    said = element("p", colored_html(start, mention_spans(item, start)), rest, class_="said")
     return element("div", element("h4", title), said) if title else element("div", said)
 
 

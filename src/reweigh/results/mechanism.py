@@ -41,16 +41,16 @@ def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, li
     if narrow:
         shown = next(few for most in (FEW, 2, 1, 0) if len(few := select(rows, most)) <= FEW)
     for index, row in enumerate(shown):
-        colour = CHANGED if _role(row) else INK
+        color = CHANGED if _role(row) else INK
         before, after, shift = float(row["z"]), float(row["z_after"]), float(row["shift"])
         mark = "s" if row.get("before_winner") else "o"
         if shift > 0:
             panel.annotate("", (index, after), (index, before),
-                           arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.3, "shrinkB": 4})  # fmt: skip
-            panel.plot([index], [after], mark, mfc=PAPER, mec=colour, ms=7)
+                           arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.3, "shrinkB": 4})  # fmt: skip
+            panel.plot([index], [after], mark, mfc=PAPER, mec=color, ms=7)
             panel.annotate(f"−{shift:.2f}", (index, (before + after) / 2), (9, 0),
-                           textcoords="offset points", va="center", fontsize=8, color=colour)  # fmt: skip
-        panel.plot([index], [before], mark, color=colour, ms=7)
+                           textcoords="offset points", va="center", fontsize=8, color=color)  # fmt: skip
+        panel.plot([index], [before], mark, color=color, ms=7)
     panel.set_xticks(range(len(shown)), [_label(row) for row in shown])
     for tick, row in zip(panel.get_xticklabels(), shown, strict=True):
         tick.set(color=CHANGED if _role(row) else INK, fontsize=8)
@@ -117,7 +117,7 @@ def visible(token: str, limit: int = 40) -> str:
 
 
 WARM = ((0.0, (70, 20, 90)), (0.35, (190, 45, 80)), (0.7, (245, 140, 50)), (1.0, (255, 240, 160)))
-"""Colours of a heat map by share of its range."""
+"""Colors of a heat map by share of its range."""
 COVER = 0.75
 """How much the strongest evidence hides the picture, 0 to 1."""
 
@@ -150,8 +150,8 @@ def heatmap(
     weight = np.clip(np.asarray(smooth, dtype=np.float64), 0, 1)[..., None]
     base = np.asarray(picture.convert("RGB"), dtype=np.float64)
     # The picture is dimmed where nothing is seen, so that the warm colors stand out on any content.
-    grey = base.mean(axis=2, keepdims=True)
-    dimmed = 0.45 * base + 0.25 * grey
+    gray = base.mean(axis=2, keepdims=True)
+    dimmed = 0.45 * base + 0.25 * gray
     blended = dimmed * (1 - COVER * weight) + warm(weight) * COVER * weight
     painted = pillow.fromarray(np.clip(np.rint(blended), 0, 255).astype(np.uint8))
     data = BytesIO()
@@ -165,15 +165,14 @@ def warm(value: Any) -> Any:
 
     shares = [share for share, _ in WARM]
     channels = [
-        np.interp(value[..., 0], shares, [float(colour[channel]) for _, colour in WARM])
-        for channel in range(3)
+        np.interp(value[..., 0], shares, [float(color[channel]) for _, color in WARM]) for channel in range(3)
     ]
     return np.stack(channels, axis=-1)
 
 
 def heat_scale(low: float, high: float) -> Html:
     """Return the colors of a heat map from ``low`` to ``high``, as a strip."""
-    stops = ", ".join(f"rgb{colour} {share:.0%}" for share, colour in WARM)
+    stops = ", ".join(f"rgb{color} {share:.0%}" for share, color in WARM)
     strip = element("i", style=f"background: linear-gradient(to right, {stops})")
     ends = (element("span", f"{end:.3g}") for end in (low, high))
     return element("div", next(ends), strip, next(ends), class_="scale muted")

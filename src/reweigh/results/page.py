@@ -119,7 +119,7 @@ class Page:
         return f'<!doctype html>\n<html lang="en"><head>{join(head)}</head><body>{main}</body></html>\n'
 
     def markdown(self) -> str:
-        """Return words and tables as GitHub-flavoured Markdown."""
+        """Return words and tables as GitHub-flavored Markdown."""
         blocks = [f"# {self.title}", self.lead]
         for title, parts in self._plain():
             blocks.append(f"## {title}" if title else "")

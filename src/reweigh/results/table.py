@@ -155,7 +155,7 @@ class Table:
         return found if any(name for name, _ in found) else []
 
     def markdown(self) -> str:
-        """Return a GitHub-flavoured Markdown table."""
+        """Return a GitHub-flavored Markdown table."""
         several = len(self.groups()) > 2
         heads = [f"{one.group} {one.heading}".strip() if several else one.heading for one in self.columns]
         lines = [[_pipe(head) for head in heads]]
@@ -193,8 +193,8 @@ class Table:
         main, interval = (tex(part) for part in self.show(i, j, sign=False))
         main = {"best": rf"\textbf{{{main}}}", "second": rf"\underline{{{main}}}", "": main}[self.place(i, j)]
         main = f"{main} {{\\scriptsize {interval}}}" if interval else main
-        colour = MARKS[self.shade(i, j)][2]
-        return rf"\cellcolor{{{colour}}}{main}" if colour else main
+        color = MARKS[self.shade(i, j)][2]
+        return rf"\cellcolor{{{color}}}{main}" if color else main
 
     def html(self) -> Html:
         """Return an HTML table that scrolls sideways where it is too wide."""

@@ -1,4 +1,4 @@
-"""ASD, activation steering decoding (Su et al., ACL 2025): contrast of a pass steered towards facts with one steered away.
+"""ASD, activation steering decoding (Su et al., ACL 2025): contrast of a pass steered toward facts with one steered away.
 
 y = (1 + alpha) a+ - alpha a-, where block l of the two passes sees h + lam v_l and h - lam v_l.
 
@@ -59,7 +59,7 @@ class ASD(StreamEditor, Contrast):
         return {**super().record(), "options": shown}
 
     def before(self, forward: Pass) -> None:
-        """Steer the main pass towards factual states."""
+        """Steer the main pass toward factual states."""
         forward.scratch = 1.0
 
     def reference(self, forward: Pass) -> Tensor | None:

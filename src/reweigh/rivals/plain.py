@@ -1,6 +1,6 @@
 """The plain baselines and controls that an honest comparison needs.
 
-Greedy decoding, beams and sampling; the plausibility cut without any contrast; a push towards yes or no.
+Greedy decoding, beams and sampling; the plausibility cut without any contrast; a push toward yes or no.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""VISTA (Li et al., ICML 2025): MLP outputs turned towards what the image adds, and help from late blocks.
+"""VISTA (Li et al., ICML 2025): MLP outputs turned toward what the image adds, and help from late blocks.
 
 v_l is the state of the prompt's last position after block l, with the image minus without it. Every MLP output x
 becomes |x| unit(unit(x) + lam (1 + max(0, cos(x, -v_l))) unit(v_l)), in the prompt and at each step. Logits: alpha
@@ -28,7 +28,7 @@ from reweigh.runtime.decoder import Pass, in_range
 
 
 class VISTA(StreamEditor, EarlyLayers):
-    """Steering towards the image, and logits of late blocks mixed in.
+    """Steering toward the image, and logits of late blocks mixed in.
 
     Args:
         lam: Strength of the steering; 0 steers nothing and needs no extra pass. The scripts use 0.17 for captions, 0.1
@@ -97,7 +97,7 @@ class VISTA(StreamEditor, EarlyLayers):
         return self.alpha * early.mean(dim=0) + (1 - self.alpha) * final
 
     def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
-        """Turn every position towards its row's direction."""
+        """Turn every position toward its row's direction."""
         rows = [forward.scratch.get(row.number, row.made) for row in forward.rows]
         if len(rows) != len(out) or all(row is None for row in rows):
             return None

@@ -1,4 +1,4 @@
-"""VTI, visual and textual intervention (Liu et al., ICLR 2025), text part: MLP outputs turned towards truthful answers.
+"""VTI, visual and textual intervention (Liu et al., ICLR 2025), text part: MLP outputs turned toward truthful answers.
 
 x <- |x| unit(unit(x) + 0.1 lam unit(t_l)) after the MLP of every block, at every position. t_l is the mean difference
 between the states of truthful and hallucinated answers at their last token, plus its first principal component.
@@ -25,7 +25,7 @@ SCALE = 0.1
 
 
 class VTI(StreamEditor):
-    """Steering towards truthful answers.
+    """Steering toward truthful answers.
 
     Args:
         vectors: Steering vectors, or their folder.
@@ -59,5 +59,5 @@ class VTI(StreamEditor):
         return {**super().record(), "options": shown}
 
     def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor:
-        """Turn every position towards the block's direction."""
+        """Turn every position toward the block's direction."""
         return turned(out.float(), self._direction[layer].to(out.device), SCALE * self.lam)

@@ -56,7 +56,7 @@ class Task:
 
     def require(self, figures: tuple[str, ...], why: str) -> None:
         """Refuse a benchmark without certain figures."""
-        given = self.bench.summarise([]).metrics
+        given = self.bench.summarize([]).metrics
         if missing := [name for name in figures if name not in given]:
             raise InputError(
                 f"{self.name} has no {missing[0]}, which {why} needs", hint="-b world, chair or objects"

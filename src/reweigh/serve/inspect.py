@@ -14,7 +14,7 @@ from reweigh import __version__
 from reweigh.engines.transformers.measure import measure, tokenize
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
-from reweigh.families.processor import crops_centre, tokenizer_of
+from reweigh.families.processor import crops_center, tokenizer_of
 from reweigh.method.check import THRESHOLD, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
@@ -197,7 +197,7 @@ def _require_image(prepared: Prepared) -> None:
 def _grids(served: Served, patches: Sequence[Any]) -> list[dict[str, Any]]:
     """List the patch grids and what each covers: the whole picture, its center square, or an unknown crop."""
     found = sorted({(one.image, one.tile, one.rows, one.cols) for one in patches if one is not None})
-    whole = "centre" if crops_centre(served.processor) else "whole"
+    whole = "centre" if crops_center(served.processor) else "whole"
     last = {image: tile for image, tile, _, _ in found}
     crops = served.anatomy.family.crops
     return [

@@ -7,21 +7,21 @@ from functools import lru_cache
 
 from PIL import Image, ImageDraw
 
-from reweigh.world.drawings.pen import GLASS, WHITE, Colour, Pen, Shape, mix
+from reweigh.world.drawings.pen import GLASS, WHITE, Color, Pen, Shape, mix
 
 VARIANTS = 5
-"""Colour variants of each backdrop."""
+"""Color variants of each backdrop."""
 
-SKY: Colour = (158, 206, 240)
+SKY: Color = (158, 206, 240)
 
 
-def _room(pen: Pen, wall: Colour, floor: Colour, horizon: float = 66) -> None:
+def _room(pen: Pen, wall: Color, floor: Color, horizon: float = 66) -> None:
     pen.box(wall, 0, 0, 100, horizon)
     pen.box(floor, 0, horizon, 100, 100)
     pen.line(mix(wall, (0, 0, 0), 0.3), 1.6, (0, horizon), (100, horizon))
 
 
-def _land(pen: Pen, sky: Colour, ground: Colour, horizon: float = 46) -> None:
+def _land(pen: Pen, sky: Color, ground: Color, horizon: float = 46) -> None:
     pen.box(sky, 0, 0, 100, horizon)
     pen.box(ground, 0, horizon, 100, 100)
 
@@ -186,7 +186,7 @@ BACKDROPS: dict[str, Callable[[Pen], None]] = {
 }
 """Drawing of a backdrop by the name of the scene type."""
 
-_TINTS: tuple[Colour, ...] = (
+_TINTS: tuple[Color, ...] = (
     (255, 255, 255),
     (250, 226, 180),
     (180, 214, 250),

@@ -26,10 +26,10 @@ MARGIN = 6.0
 
 
 @lru_cache(maxsize=60_000)
-def sprite(name: str, colour: str, pose: float, side: int, tilt: int, flip: bool) -> Image.Image:
+def sprite(name: str, color: str, pose: float, side: int, tilt: int, flip: bool) -> Image.Image:
     """Draw an object whose square is ``side`` pixels wide as an RGBA picture, cropped to what is visible."""
     scale = 4 if side < 200 else 2
-    shapes = _placed(CATALOGUE[name].shapes(colour, pose), tilt, flip)
+    shapes = _placed(CATALOGUE[name].shapes(color, pose), tilt, flip)
     wide = side * scale
     canvas = Image.new("RGBA", (wide, wide), (0, 0, 0, 0))
     draw_shapes(canvas, shapes, wide / (100 + 2 * MARGIN), margin=MARGIN, round_ends=True)

@@ -35,7 +35,7 @@ SPLITS: dict[str, range] = {
 """Residues (of 16) of a scene's content digest that belong to each split."""
 
 GRID = 16
-"""Centres of objects lie on a grid of this many cells a side (half a patch of the embedded model)."""
+"""Centers of objects lie on a grid of this many cells a side (half a patch of the embedded model)."""
 
 POSES = (0.1, 0.5, 0.9)
 TILTS = (-25, 0, 25)
@@ -61,7 +61,7 @@ class Instance:
     """One drawn object: center and width as shares of the image's side, look, and the word for its size."""
 
     name: str
-    colour: str
+    colour: str  # content_digest hashes the names of fields too: renaming one would draw other scenes
     x: float
     y: float
     span: float
@@ -172,12 +172,12 @@ def _place(rng: random.Random, names: list[str]) -> tuple[Instance, ...]:
         look = CATALOGUE[name]
         size, factor = _pick(rng, SIZES)
         span = round((look.span[0] + (look.span[1] - look.span[0]) * 0.5) * factor, 3)
-        colour, pose, flip = _pick(rng, look.colours), _pick(rng, POSES), look.flips and rng.random() < 0.5
+        color, pose, flip = _pick(rng, look.colors), _pick(rng, POSES), look.flips and rng.random() < 0.5
         tilt = _pick(rng, TILTS) if look.tilts else 0
         for _ in range(60):
             x, y = _spot(rng, name, span)
             if all(_overlap(x, y, span, other) <= allowed for other in placed):
-                placed.append(Instance(name, colour, x, y, span, size, pose, tilt, flip))
+                placed.append(Instance(name, color, x, y, span, size, pose, tilt, flip))
                 break
     return tuple(sorted(placed, key=lambda i: i.y + i.span / 2))
 

@@ -9,7 +9,7 @@ from reweigh.engines.vllm.config import (
     Source,
     asked_beta,
     asked_table,
-    check_misspelt,
+    check_misspelled,
     settings_in,
 )
 from reweigh.errors import InputError, UnknownNameError
@@ -27,9 +27,9 @@ def test_nothing_is_configured_without_a_section():
 @pytest.mark.parametrize("name", ["rewiegh", "reweight", "Reweigh", "re-weigh", "reweigh "])
 def test_a_section_that_is_all_but_called_reweigh_is_not_passed_over(name, caplog):
     with pytest.raises(InputError, match=name) as caught:
-        check_misspelt({name: {"table": "t"}})
+        check_misspelled({name: {"table": "t"}})
     assert '"reweigh"' in caught.value.hint
-    check_misspelt({name: {"table": "t", "alpha": 1}, "other": {"table": "t"}})  # somebody else's
+    check_misspelled({name: {"table": "t", "alpha": 1}, "other": {"table": "t"}})  # somebody else's
     assert name in caplog.text
     assert "nothing is edited" in caplog.text
 
@@ -103,7 +103,7 @@ def test_a_request_names_its_table():
         assert "known: a, c, default" in caught.value.hint
 
 
-def test_an_unknown_setting_is_named_with_its_neighbour():
+def test_an_unknown_setting_is_named_with_its_neighbor():
     with pytest.raises(UnknownNameError, match="prefix_cache"):
         settings_in({"reweigh": {"table": "t", "prefix_cash": "exact"}})
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from reweigh.benchmarks.base import Item, Summary
-from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
+from reweigh.benchmarks.chair.metrics import count_caption, figures, summarize_metrics
 from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.report import EDITS, FIGURES, Ablation, edit_rows
 from reweigh.experiments.ablate.run import Plan
@@ -36,7 +36,7 @@ def run(*captions):
     ]
     return Scored(
         items,
-        Summary(benchmark="world", metrics=summarise_metrics(items), n=len(items), images=len(items)),
+        Summary(benchmark="world", metrics=summarize_metrics(items), n=len(items), images=len(items)),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reweigh.benchmarks.base import Item, Summary
-from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
+from reweigh.benchmarks.chair.metrics import count_caption, figures, summarize_metrics
 from reweigh.estimate import Estimate
 from reweigh.experiments.tune.report import Search
 from reweigh.experiments.tune.search import BASE, GAIN, search
@@ -30,7 +30,7 @@ def described(invents: float) -> Scored:
         said = ["dog", "cat"] if image % 3 else ["dog"]
         said += ["car"] if draw.random() < invents else []
         items.append(Item(id=image, image=image, counts=count_caption(said, {"dog", "cat"}, words=4)))
-    return Scored(items, Summary.of(items, benchmark="world", metrics=summarise_metrics(items)))
+    return Scored(items, Summary.of(items, benchmark="world", metrics=summarize_metrics(items)))
 
 
 SCORED = {key: described(share) for key, share in INVENTS.items()}

@@ -94,7 +94,7 @@ def test_choice_takes_the_highest_gain_and_of_equal_ones_the_smaller_beta():
     assert choose([point(1, 0.5, -0.01), point(1, 0.7, 0.0)]) is None, "the base is better"
 
 
-def test_midpoint_lies_between_eligible_neighbours_of_one_layer():
+def test_midpoint_lies_between_eligible_neighbors_of_one_layer():
     grid = [
         point(1, 0.5, 0.1),
         point(1, 0.7, 0.5),

@@ -13,7 +13,7 @@ from reweigh.errors import NumericsError
 from reweigh.experiments.ablate.arms import BUDGET, Variant
 from reweigh.paper.analyses.rescaling import (
     BOTH,
-    CENTRED,
+    CENTERED,
     CHANGE,
     CLOSED,
     EITHER,
@@ -87,7 +87,7 @@ def test_a_step_compares_sets_strongest_and_winner():
 
 
 def made_image(number, *, closeness=0.5):
-    """An image of five steps with random candidates and evidence; ``closeness`` moves equalized evidence towards DMRR."""
+    """An image of five steps with random candidates and evidence; ``closeness`` moves equalized evidence toward DMRR."""
     random = np.random.default_rng(number)
     sizes = random.integers(2, 6, 5)
     ids = np.concatenate([random.choice(VOCAB, size, replace=False) for size in sizes])
@@ -144,7 +144,7 @@ def material(images):
 
 def twin_figures(images):
     """Every figure of the probability arm by plain loops."""
-    change, centred, correlations, steps = [], [], [], []
+    change, centered, correlations, steps = [], [], [], []
     for image in images:
         before, after = image.evidence["logprob"], image.evidence["logprob-rescaled"]
 
@@ -182,7 +182,7 @@ def twin_figures(images):
             ]
             steps.append((sets, tops[0] != tops[1], wins[0] != wins[1]))
         change += own
-        centred += shifted
+        centered += shifted
     either = [one for one in steps if one[0][0] or one[0][1]]
     both = [one for one in steps if one[0][0] and one[0][1]]
 
@@ -192,7 +192,7 @@ def twin_figures(images):
     return {
         (CHANGE, None): np.mean(np.abs(change)),
         (SHIFT, None): np.mean(change),
-        (CENTRED, None): np.mean(np.abs(centred)),
+        (CENTERED, None): np.mean(np.abs(centered)),
         (SPEARMAN, None): np.mean(correlations),
         (JACCARD, EITHER): jaccard(either),
         (JACCARD, BOTH): jaccard(both),
@@ -254,7 +254,7 @@ def test_a_shift_of_all_log_probabilities_leaves_nothing_once_it_is_taken_out():
         images.append(image)
     frame = compute(Rescaling, material(images)).frame
     assert frame.one(arm="probability", quantity=CHANGE).value > 0.05
-    assert frame.one(arm="probability", quantity=CENTRED).value == pytest.approx(0.0, abs=1e-6)
+    assert frame.one(arm="probability", quantity=CENTERED).value == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_field_is_zero_where_nothing_is_registered():

@@ -11,7 +11,7 @@ import pytest
 
 from reweigh import world
 from reweigh.benchmarks.base import Item, Summary
-from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.benchmarks.chair.metrics import count_caption, summarize_metrics
 from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError
 from reweigh.estimate import Estimate
@@ -89,7 +89,7 @@ def scored(hallucinated: list[int]) -> Scored:
         Item(id=i, image=i, counts=count_caption(["cat", *["dog"] * count], {"cat"}, words=3))
         for i, count in enumerate(hallucinated)
     ]
-    return Scored(items, Summary.of(items, benchmark="world", metrics=summarise_metrics(items), scorer={}))
+    return Scored(items, Summary.of(items, benchmark="world", metrics=summarize_metrics(items), scorer={}))
 
 
 class Made(Sweep):

@@ -21,7 +21,7 @@ from reweigh.paper.corpus.reading import (
     permuting_factor,
     read_image_states,
     rescaled,
-    summarise,
+    summarize,
     threshold_names,
     thresholds,
 )
@@ -58,7 +58,7 @@ def test_chunks_and_blocks_change_nothing(chunk, at_once, monkeypatch):
 
 def test_summaries_are_their_definitions():
     logits = random_logits(3, positions=5, vocab=60)
-    parts = [summarise(Positions(logits[:2])), summarise(Positions(logits[2:]))]
+    parts = [summarize(Positions(logits[:2])), summarize(Positions(logits[2:]))]
     found = join(parts)
     assert kept_ranks(60) == (1, 2, 5, 10, 20, 50)
     assert len(thresholds(60)) == len(threshold_names()) == 7
@@ -90,10 +90,10 @@ def test_float32_products_would_tie_where_float64_ones_do_not():
 
 def test_factors_give_the_scales_they_promise():
     logits = random_logits(4, positions=6)
-    scale = summarise(Positions(logits)).scale
-    even = summarise(Positions(rescaled(logits, equalizing_factor(scale)))).scale
+    scale = summarize(Positions(logits)).scale
+    even = summarize(Positions(rescaled(logits, equalizing_factor(scale)))).scale
     np.testing.assert_allclose(even, np.median(scale), rtol=1e-12)
     drawn = np.random.default_rng([42, 7]).permutation(6)
-    moved = summarise(Positions(rescaled(logits, permuting_factor(scale, 42, 7)))).scale
+    moved = summarize(Positions(rescaled(logits, permuting_factor(scale, 42, 7)))).scale
     np.testing.assert_allclose(moved, scale[drawn], rtol=1e-12)
     assert equalizing_factor(np.array([0.0, 2.0, 4.0])).tolist() == [1.0, 1.0, 0.5]

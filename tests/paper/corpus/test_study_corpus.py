@@ -45,8 +45,8 @@ def twin_evidence(name, logits, number):
         mean = p.mean(axis=0)
         return mean if name == "prob" else np.log(np.maximum(mean, 1e-8))
     values = z if name == "zscore" else p
-    centred = values - values.mean(axis=1, keepdims=True)
-    return (centred / values.std(axis=1, keepdims=True)).mean(axis=0)
+    centered = values - values.mean(axis=1, keepdims=True)
+    return (centered / values.std(axis=1, keepdims=True)).mean(axis=0)
 
 
 def test_evidence_and_positions_are_those_of_the_definitions(passing, corpus):

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
-from reweigh.rivals.halc.walk import CENTRE, contrasts, divergences, fields, survivors
+from reweigh.rivals.halc.walk import CENTER, contrasts, divergences, fields, survivors
 
 
-def test_fields_shrink_and_grow_about_the_centre_and_stop_at_the_edges():
-    found = fields(CENTRE)
-    wanted = [(0.38, 0.38, 0.62, 0.62), CENTRE, (0.02, 0.02, 0.98, 0.98), (0.0, 0.0, 1.0, 1.0)]
+def test_fields_shrink_and_grow_about_the_center_and_stop_at_the_edges():
+    found = fields(CENTER)
+    wanted = [(0.38, 0.38, 0.62, 0.62), CENTER, (0.02, 0.02, 0.98, 0.98), (0.0, 0.0, 1.0, 1.0)]
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     corner = fields((0.0, 0.5, 0.2, 1.0), growth=1.0)
     # each grows from the one before as it was cut off, and none shrinks by more than 0.8

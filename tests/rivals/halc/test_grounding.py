@@ -43,9 +43,9 @@ def test_grounding_dino_gives_the_models_boxes_over_its_threshold(tmp_path, monk
     boxes = found(image, "Dog")
     inputs = found.processor(images=image, text="dog.", return_tensors="pt")
     with torch.no_grad():
-        centres = found.model(**inputs).pred_boxes[0]
+        centers = found.model(**inputs).pred_boxes[0]
     corners = torch.cat(
-        [centres[:, :2] - centres[:, 2:] / 2, centres[:, :2] + centres[:, 2:] / 2], dim=1
+        [centers[:, :2] - centers[:, 2:] / 2, centers[:, :2] + centers[:, 2:] / 2], dim=1
     ).clamp(0, 1)
     assert all(is_inside(box) for box in boxes)
     assert all((corners - torch.tensor(box)).abs().amax(dim=1).min() < 1e-5 for box in boxes)

@@ -17,7 +17,7 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.halc.walk import CENTRE, Beam, Walk, Words, bare, contrasts, fields, survivors
+from reweigh.rivals.halc.walk import CENTER, Beam, Walk, Words, bare, contrasts, fields, survivors
 
 STEPS = 10
 PICTURES = {0: picture(1, (70, 50)), 1: picture(2, (56, 56)), 2: picture(3, (56, 56))}
@@ -134,7 +134,7 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 options.append(([*tokens, token], seen, gone))
                 continue
             ranked = True
-            box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTRE
+            box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTER
             for first in new_first_tokens(tokens[:start], box):
                 new = bare(text([first]))
                 drop = delete and not boxes and start >= 7 and bool(new) and (new in word or word in new)

@@ -10,7 +10,7 @@ import pytest
 from random_vectors import random_vectors
 
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
-from reweigh.rivals.tools.vectors import LabelledSums, SteeringVectors
+from reweigh.rivals.tools.vectors import LabeledSums, SteeringVectors
 
 PAGE, NUMBERS = SteeringVectors.layout.page, SteeringVectors.layout.numbers
 
@@ -35,7 +35,7 @@ def test_vectors_are_the_difference_of_the_means():
     draw = np.random.default_rng(0)
     answers = [draw.normal(size=(4, 2, 3)).astype(np.float32) for _ in range(3)]
     labels = [[None, False, True, None], [False, False, True, True], [None] * 4]
-    sums = LabelledSums(2, 3)
+    sums = LabeledSums(2, 3)
     for states, found in zip(answers, labels, strict=True):
         sums.add(states, found)
     pairs = [
@@ -50,7 +50,7 @@ def test_vectors_are_the_difference_of_the_means():
 
 
 def test_both_labels_are_needed():
-    sums = LabelledSums(1, 2)
+    sums = LabeledSums(1, 2)
     sums.add(np.ones((2, 1, 2), dtype=np.float32), [False, False])
     with pytest.raises(CalibrationError, match="2 factual"):
         sums.vectors()

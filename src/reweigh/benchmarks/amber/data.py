@@ -27,7 +27,7 @@ def _amber(name: str, size: int, sha256: str) -> File:
 DATASET = Dataset(
     name="amber",
     title="AMBER: annotations, word lists and questions",
-    licence="Apache-2.0",
+    license="Apache-2.0",
     page="https://github.com/junyangwang0410/AMBER",
     files=(
         _amber(

@@ -27,7 +27,7 @@ _SOURCE = "https://raw.githubusercontent.com/LisaAnne/Hallucination/master"
 DATASET = Dataset(
     name="chair",
     title="CHAIR: synonym table and COCO 2014 annotations",
-    licence="table BSD-2-Clause, annotations CC BY 4.0",
+    license="table BSD-2-Clause, annotations CC BY 4.0",
     page="https://github.com/LisaAnne/Hallucination",
     files=(
         File(

@@ -73,13 +73,13 @@ class MentionFinder:
         self.vocabulary = vocabulary
         self.variant = variant
         self._language = language
-        self._lemmatise: Callable[[Sequence[str]], list[str]]
+        self._lemmatize: Callable[[Sequence[str]], list[str]]
         if variant == "wordnet":
-            self._lemmatise = self._wordnet_lemmas
+            self._lemmatize = self._wordnet_lemmas
             self._description = language.describe()
         elif variant == "pattern":
             singularize, package = load_singularize()
-            self._lemmatise = lambda words: [singularize(word) for word in words]
+            self._lemmatize = lambda words: [singularize(word) for word in words]
             self._description = {"backend": "pattern", "pattern": package, **language.describe_tokens()}
         else:
             raise InputError(f"{variant!r} is not a CHAIR variant", hint="use wordnet or pattern")
@@ -91,7 +91,7 @@ class MentionFinder:
     def read(self, caption: str) -> Reading:
         """Find the objects that a caption mentions."""
         tokens = self._language.tokens(caption, lower=True)
-        merged = list(_merge_pairs(self._lemmatise([token.text for token in tokens]), tokens))
+        merged = list(_merge_pairs(self._lemmatize([token.text for token in tokens]), tokens))
         # Where a toilet is mentioned anywhere, no "seat" of the caption is a chair.
         toilet = any(word == "toilet" for word, _, _ in merged)
         category_of = self.vocabulary.category_of

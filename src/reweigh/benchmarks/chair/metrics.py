@@ -112,6 +112,6 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def summarise_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
+def summarize_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
     """Compute all figures of items made from :func:`count_caption`, with intervals."""
     return intervals(items, figures, metrics=METRICS)

@@ -31,7 +31,7 @@ class Dataset:
 
     name: str
     title: str
-    licence: str
+    license: str
     page: str
     files: tuple[File, ...]
     by_hand: str = ""
@@ -86,7 +86,7 @@ def describe(entry: Dataset) -> dict[str, Any]:
         "title": entry.title,
         "size": entry.size,
         "checksums": [file.checksum or "unknown" for file in entry.files],
-        "licence": entry.licence,
+        "licence": entry.license,
         "page": entry.page,
         "urls": [file.url for file in entry.files],
         "by_hand": entry.by_hand,

@@ -1,7 +1,7 @@
 """A model behind an HTTP address: one call, paced, retried and bounded, whatever the route.
 
 Temporary failures (429, 5xx, time-outs, dropped connections, unreadable bodies) are retried with growing waits, and
-Retry-After is honoured; permanent ones (a wrong key, an unknown model, an exhausted quota) are raised at once. A reply
+Retry-After is honored; permanent ones (a wrong key, an unknown model, an exhausted quota) are raised at once. A reply
 is bounded in time and size. The key comes from the environment; neither it nor the credentials of an address appear in a
 message, record, reply or cache file, even if the server repeats them.
 """

@@ -174,7 +174,7 @@ def _named_source(name: Any, given: Any) -> Source:
     return Source(**_checked(f"setting of tables[{name!r}]", source, OF_SOURCE))
 
 
-def check_misspelt(additional_config: Mapping[str, Any]) -> None:
+def check_misspelled(additional_config: Mapping[str, Any]) -> None:
     """Refuse a misspelled reweigh section that names a table; warn about other sections with a similar name."""
     ours = {*OF_SOURCE, *OF_ENGINE}
     for name, section in additional_config.items():

@@ -59,9 +59,9 @@ def look(config: Any) -> None:
     if not isinstance(sections, Mapping) or not sections:
         return
     if KEY not in sections:
-        from reweigh.engines.vllm.config import check_misspelt
+        from reweigh.engines.vllm.config import check_misspelled
 
-        check_misspelt(sections)
+        check_misspelled(sections)
         return
     require_tested()
     from reweigh.engines.vllm.frontend import configure

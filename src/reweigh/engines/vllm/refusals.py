@@ -99,7 +99,7 @@ def _problems(config: Any) -> Iterator[tuple[str, str]]:
         yield "disaggregated encoding has not been compared", WITHOUT
     if config.load_config.load_format == "dummy":
         yield "dummy weights belong to no table", "load the checkpoint's weights"
-    if _quantises(model):
+    if _quantizes(model):
         yield (
             "vLLM quantizes the weights as it loads them, and a table belongs to weights as they are stored",
             "store the quantized checkpoint and calibrate it, or start without quantization",
@@ -119,7 +119,7 @@ def _bypasses_the_worker(parallel: Any) -> bool:
     return not envs.VLLM_USE_RAY_V2_EXECUTOR_BACKEND
 
 
-def _quantises(model: Any) -> bool:
+def _quantizes(model: Any) -> bool:
     """Tell whether weights are quantized while they are loaded."""
     parts = (model.hf_config, getattr(model.hf_config, "text_config", None))  # where vLLM looks
     names = ("quantization_config", "compression_config")

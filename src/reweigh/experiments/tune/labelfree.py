@@ -13,7 +13,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import Benchmark, Record, Summary
 from reweigh.benchmarks.bootstrap import Array
-from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
+from reweigh.benchmarks.chair.metrics import figures, summarize_metrics
 from reweigh.errors import InputError
 from reweigh.experiments.tune.run import Grid, answering
 from reweigh.experiments.tune.search import BASE, Tuned, Where, search
@@ -87,7 +87,7 @@ def tune_without_labels(
         scored = {}
         for where, mentions in said.items():
             items = pseudo_items(task.records, mentions, pool, asking.affirmed)
-            summary = Summary.of(items, benchmark=task.name, metrics=summarise_metrics(items))
+            summary = Summary.of(items, benchmark=task.name, metrics=summarize_metrics(items))
             scored[where] = Scored(items, summary)
         if scored[BASE].summary.metrics["f1"].value is None:
             raise InputError(

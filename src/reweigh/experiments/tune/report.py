@@ -28,7 +28,7 @@ EXPLAINED = (
     "Gain is the mean of the four relative improvements over the base, in percent; a point is not eligible if its F1 "
     "falls by more than the bound."
 )
-UNLABELLED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
+UNLABELED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Search:
         """The model and the records in one line."""
         on = self.chosen_on
         said = f"{self.model}, {on['records']:,} records of {on['benchmark']}, F1 may fall by {on['bound']:g} points."
-        return said if self.tuned.trust is None else f"{said} {UNLABELLED}"
+        return said if self.tuned.trust is None else f"{said} {UNLABELED}"
 
     @cached_property
     def contrast(self) -> Contrast:

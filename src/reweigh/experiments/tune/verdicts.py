@@ -100,7 +100,7 @@ class Asking:
         self.gaps[number] |= found
 
 
-NEIGHBOURS = 8
+NEIGHBORS = 8
 ABSENT = 4
 
 Mentions = Sequence[Counter[str]]
@@ -141,7 +141,7 @@ def known_absents(pool: Sequence[set[str]]) -> list[list[str]]:
     found = []
     for image, own in enumerate(pool):
         others = sorted((-_jaccard(own, names), other) for other, names in enumerate(pool) if other != image)
-        near = (pool[other] for _, other in others[:NEIGHBOURS])
+        near = (pool[other] for _, other in others[:NEIGHBORS])
         counts = Counter(name for names in near for name in names - own)
         found.append([name for _, name in sorted((-count, name) for name, count in counts.items())[:ABSENT]])
     return found
@@ -204,7 +204,7 @@ class Trust:
         """Return what a reader must know before using the choice."""
         said = []
         if self.f is not None and self.f > MOST_F:
-            said.append(f"the verifier affirms {self.f:.0%} of known absents: it is biased towards yes")
+            said.append(f"the verifier affirms {self.f:.0%} of known absents: it is biased toward yes")
         if self.d0 is not None and self.d0 < LEAST_D0:
             said.append(
                 f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model hallucinates little, "

@@ -120,7 +120,7 @@ class ServedVerifier:
         """Ask about a gray picture: an address, model or vocabulary that cannot answer is found before anything long."""
         from PIL import Image
 
-        self.ask(Image.new("RGB", (224, 224), "grey"), ["person"])
+        self.ask(Image.new("RGB", (224, 224), "gray"), ["person"])
 
     def __enter__(self) -> ServedVerifier:
         return self

@@ -37,7 +37,7 @@ from reweigh.results.frame import Frame, Row
 
 RESCALED = {RANK: RESCALED_RANK, PROBABILITY: RESCALED_LOGPROB}
 """The evidence of each arm after the positions exchanged their scales."""
-CHANGE, SHIFT, CENTRED = "mean |change of s|", "mean change of s", "mean |change of s|, image shift out"
+CHANGE, SHIFT, CENTERED = "mean |change of s|", "mean change of s", "mean |change of s|, image shift out"
 SPEARMAN, JACCARD = "Spearman of evidence", "Jaccard of edited sets"
 STRONGEST, WINNER = "strongest edited changed", "winner changed"
 OCCURRENCES, COMPARED, STEPS = "registered occurrences", "steps with two registered", "all steps"
@@ -52,7 +52,7 @@ class Quantity(NamedTuple):
     over: str
 
 
-MOVED = tuple(Quantity(quantity, OCCURRENCES) for quantity in (CHANGE, SHIFT, CENTRED))
+MOVED = tuple(Quantity(quantity, OCCURRENCES) for quantity in (CHANGE, SHIFT, CENTERED))
 SETS = tuple(Quantity(quantity, over) for quantity in (JACCARD, STRONGEST) for over in (EITHER, BOTH))
 FIGURES = (*MOVED, Quantity(SPEARMAN, COMPARED), *SETS, Quantity(WINNER, STEPS))
 STILL = (*MOVED, *SETS[2:], Quantity(WINNER, STEPS))
@@ -110,9 +110,9 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
     ids, known = image.candidates, field.registered(image.candidates)
     x, moved = field.evidence(image, ids), image.evidence[rescaled][ids].astype(np.float64)
     shift = (moved - x)[known].mean() if known.any() else 0.0
-    before, after, centred = (field.strengths(ids, one) for one in (x, moved, moved - shift))
+    before, after, centered = (field.strengths(ids, one) for one in (x, moved, moved - shift))
     change = (after - before)[known]
-    sums = (np.abs(change).sum(), change.sum(), np.abs((centred - before)[known]).sum())
+    sums = (np.abs(change).sum(), change.sum(), np.abs((centered - before)[known]).sum())
     counts = Counter({figure: float(total) for figure, total in zip(MOVED, sums, strict=True)})
     counts[Quantity("", OCCURRENCES)] = len(change)
     for part in (slice(*image.first[step : step + 2]) for step in range(len(image))):
@@ -160,7 +160,7 @@ class Rescaling(Study):
     panels = (
         Dots(
             "change of the suppression strength",
-            {"arm": tuple(RESCALED), "quantity": (CHANGE, SHIFT, CENTRED)},
+            {"arm": tuple(RESCALED), "quantity": (CHANGE, SHIFT, CENTERED)},
             series="arm",
             zero=True,
         ),
@@ -199,7 +199,9 @@ class Rescaling(Study):
         return Frame([*rows, row(closed, arm=EQUALIZATION, quantity=CLOSED, over=CANDIDATES, count=total)])
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
-        moved, left, steps = (frame.one(arm=PROBABILITY, quantity=name) for name in (CHANGE, CENTRED, WINNER))
+        moved, left, steps = (
+            frame.one(arm=PROBABILITY, quantity=name) for name in (CHANGE, CENTERED, WINNER)
+        )
         closed = frame.one(quantity=CLOSED)
         lines = [
             f"When positions exchange their scales, the probability arm's strengths change by {moved.text(digits=4)} on "

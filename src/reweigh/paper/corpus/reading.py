@@ -62,7 +62,7 @@ class PositionSummary:
     counts: NDArray[np.int32]
 
 
-def summarise(positions: Positions) -> PositionSummary:
+def summarize(positions: Positions) -> PositionSummary:
     """Compute scale, log-probabilities by rank and counts above thresholds of some positions."""
     vocab_size = positions.logits.shape[1]
     ranks = kept_ranks(vocab_size)
@@ -127,7 +127,7 @@ def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> 
     for chunk in torch.split(states, lens.chunk):
         for positions in blocks(lens.read(chunk)):
             sums.add(positions)
-            parts.append(summarise(positions))
+            parts.append(summarize(positions))
     original = join(parts)
     equalize = equalizing_factor(original.scale)
     permute = permuting_factor(original.scale, seed, number)
@@ -140,7 +140,7 @@ def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> 
             part = slice(start, start + len(raw.logits))
             positions = Positions(rescaled(raw.logits, equalize[part]))
             even.add(positions)
-            parts.append(summarise(positions))
+            parts.append(summarize(positions))
             permuted = rescaled(raw.logits, permute[part])
             moved.add(permuted)
             ranks.add(ordinals(permuted))

@@ -133,7 +133,7 @@ def load_matcher(name: str) -> Matcher:
 def _load(name: str, model_type: str, kind: str) -> tuple[Any, Any]:
     """Load a model and its processor; refuse another kind of checkpoint.
 
-    A captioning BLIP has no matching head: transformers would initialise one at random, as in the official program.
+    A captioning BLIP has no matching head: transformers would initialize one at random, as in the official program.
     """
     import transformers
 

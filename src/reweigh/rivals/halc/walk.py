@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from reweigh.rivals.halc import HALC
 
-CENTRE: Box = (0.2, 0.2, 0.8, 0.8)
+CENTER: Box = (0.2, 0.2, 0.8, 0.8)
 """The box of a word that is not detected."""
 
 FIELDS = 4
@@ -222,7 +222,7 @@ class Walk:
         boxes = self.detected(word)
         if len(boxes) > HANDLED:
             return None
-        box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTRE
+        box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTER
         found = []
         for first in self.first_tokens(self.picture, tokens[:start], box):
             gone = self.decoder.deletes and not boxes and self.deletable(word, first, start)

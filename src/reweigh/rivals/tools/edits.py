@@ -146,7 +146,7 @@ def require_plain_mlps(anatomy: Anatomy, method: str) -> None:
 
 
 def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = False) -> Tensor:
-    """Turn states (..., d) towards a direction and keep their length: |x| unit(unit(x) + strength unit(v)).
+    """Turn states (..., d) toward a direction and keep their length: |x| unit(unit(x) + strength unit(v)).
 
     With ``against`` the strength is multiplied by 1 + max(0, cos(x, -v)): states that point away are turned more.
     """

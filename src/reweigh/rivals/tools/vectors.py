@@ -29,7 +29,7 @@ MAKE = "`reweigh compare MODEL -m asd,vti` (in OUT/steering)"
 MORE_IMAGES = "use more images, or ones that the model gets wrong"
 
 
-class LabelledSums:
+class LabeledSums:
     """Sums of labeled states, separately for factual and hallucinated tokens, in float64."""
 
     def __init__(self, blocks: int, width: int) -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from reweigh.world.drawings import animals, food, home, things, vehicles
-from reweigh.world.drawings.pen import CATALOGUE, COLOURS, Drawing, Shape
+from reweigh.world.drawings.pen import CATALOGUE, COLORS, Drawing, Shape
 
-__all__ = ["CATALOGUE", "COLOURS", "Drawing", "Shape", "animals", "food", "home", "things", "vehicles"]
+__all__ = ["CATALOGUE", "COLORS", "Drawing", "Shape", "animals", "food", "home", "things", "vehicles"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from reweigh.world.drawings.pen import GOLD, INK, LARGE, MEDIUM, SKIN, WHITE, Colour, Pen, drawing
+from reweigh.world.drawings.pen import GOLD, INK, LARGE, MEDIUM, SKIN, WHITE, Color, Pen, drawing
 
 
 def _eye(pen: Pen, x: float, y: float, r: float = 2.4) -> None:
     pen.oval(INK, x, y, r)
 
 
-def _legs(pen: Pen, xs: tuple[float, ...], top: float, bottom: float, width: float, fill: Colour) -> None:
+def _legs(pen: Pen, xs: tuple[float, ...], top: float, bottom: float, width: float, fill: Color) -> None:
     swing = 8 * (pen.pose - 0.5)
     for i, x in enumerate(xs):
         pen.line(fill, width, (x, top), (x + (swing if i % 2 else -swing), bottom))

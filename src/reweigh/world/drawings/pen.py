@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Point = tuple[float, float]
 
-COLOURS: dict[str, Colour] = {
+COLORS: dict[str, Color] = {
     "red": (214, 45, 48),
     "orange": (240, 138, 32),
     "yellow": (247, 206, 60),
@@ -27,17 +27,17 @@ COLOURS: dict[str, Colour] = {
 }
 """Named colors, which descriptions may use."""
 
-INK: Colour = (38, 36, 42)
-WHITE: Colour = (250, 250, 248)
-STEEL: Colour = (176, 184, 194)
-WOOD: Colour = (168, 116, 66)
-GLASS: Colour = (176, 216, 236)
-SKIN: Colour = (232, 184, 148)
-LEAF: Colour = (58, 142, 66)
-GOLD: Colour = (232, 186, 66)
+INK: Color = (38, 36, 42)
+WHITE: Color = (250, 250, 248)
+STEEL: Color = (176, 184, 194)
+WOOD: Color = (168, 116, 66)
+GLASS: Color = (176, 216, 236)
+SKIN: Color = (232, 184, 148)
+LEAF: Color = (58, 142, 66)
+GOLD: Color = (232, 186, 66)
 
 
-def mix(a: Colour, b: Colour, share: float) -> Colour:
+def mix(a: Color, b: Color, share: float) -> Color:
     """Blend ``b`` into ``a``."""
     return tuple(round(x + (y - x) * share) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
@@ -47,7 +47,7 @@ class Shape:
     """A filled polygon (``width`` 0) or a stroke with round ends."""
 
     points: tuple[Point, ...]
-    fill: Colour
+    fill: Color
     width: float = 0.0
 
 
@@ -55,42 +55,42 @@ class Shape:
 class Pen:
     """Records shapes, back to front. ``main`` is the object's color, ``pose`` a number in [0, 1] the drawing may use."""
 
-    main: Colour
+    main: Color
     pose: float = 0.5
     shapes: list[Shape] = field(default_factory=list)
 
     @property
-    def dark(self) -> Colour:
+    def dark(self) -> Color:
         return mix(self.main, INK, 0.38)
 
     @property
-    def light(self) -> Colour:
+    def light(self) -> Color:
         return mix(self.main, WHITE, 0.42)
 
-    def poly(self, fill: Colour, *points: Point) -> None:
+    def poly(self, fill: Color, *points: Point) -> None:
         self.shapes.append(Shape(points, fill))
 
-    def line(self, fill: Colour, width: float, *points: Point) -> None:
+    def line(self, fill: Color, width: float, *points: Point) -> None:
         self.shapes.append(Shape(points, fill, width))
 
-    def oval(self, fill: Colour, x: float, y: float, rx: float, ry: float | None = None) -> None:
+    def oval(self, fill: Color, x: float, y: float, rx: float, ry: float | None = None) -> None:
         """Draw an ellipse by center and radii."""
         self.poly(fill, *_arc(x, y, rx, rx if ry is None else ry, 0, 360)[:-1])
 
-    def ring(self, fill: Colour, width: float, x: float, y: float, r: float) -> None:
+    def ring(self, fill: Color, width: float, x: float, y: float, r: float) -> None:
         self.line(fill, width, *_arc(x, y, r, r, 0, 360))
 
     def arc(
-        self, fill: Colour, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float
+        self, fill: Color, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float
     ) -> None:
         """Draw a stroke along an ellipse; angles in degrees, clockwise from the right, as y grows downwards."""
         self.line(fill, width, *_arc(x, y, rx, ry, start, end))
 
-    def pie(self, fill: Colour, x: float, y: float, rx: float, ry: float, start: float, end: float) -> None:
+    def pie(self, fill: Color, x: float, y: float, rx: float, ry: float, start: float, end: float) -> None:
         """Fill the area between an arc and its chord."""
         self.poly(fill, *_arc(x, y, rx, ry, start, end))
 
-    def box(self, fill: Colour, x0: float, y0: float, x1: float, y1: float, round_: float = 0.0) -> None:
+    def box(self, fill: Color, x0: float, y0: float, x1: float, y1: float, round_: float = 0.0) -> None:
         """Draw a rectangle by its corners, optionally with rounded ones."""
         if not round_:
             self.poly(fill, (x0, y0), (x1, y0), (x1, y1), (x0, y1))
@@ -103,7 +103,7 @@ class Pen:
         )
         self.poly(fill, *(p for x, y, a in corners for p in _arc(x, y, round_, round_, a, a + 90, steps=5)))
 
-    def blob(self, fill: Colour, *points: Point) -> None:
+    def blob(self, fill: Color, *points: Point) -> None:
         """Draw a smooth closed curve through the points."""
         self.poly(fill, *_smooth(points))
 
@@ -135,13 +135,13 @@ class Drawing:
 
     name: str
     draw: Callable[[Pen], None]
-    colours: tuple[str, ...]
+    colors: tuple[str, ...]
     span: tuple[float, float]
     tilts: bool
     flips: bool
 
-    def shapes(self, colour: str, pose: float) -> tuple[Shape, ...]:
-        pen = Pen(COLOURS[colour], pose)
+    def shapes(self, color: str, pose: float) -> tuple[Shape, ...]:
+        pen = Pen(COLORS[color], pose)
         self.draw(pen)
         return tuple(pen.shapes)
 
@@ -154,7 +154,7 @@ LARGE, MEDIUM, SMALL = (0.36, 0.48), (0.27, 0.38), (0.21, 0.30)
 
 def drawing(
     name: str,
-    colours: str,
+    colors: str,
     span: tuple[float, float] = MEDIUM,
     *,
     tilts: bool = False,
@@ -163,7 +163,7 @@ def drawing(
     """Register a drawing; ``tilts``: it may lie at an angle; ``flips``: its mirror image is as good."""
 
     def register(draw: Callable[[Pen], None]) -> Callable[[Pen], None]:
-        CATALOGUE[name] = Drawing(name, draw, tuple(colours.split()), span, tilts, flips)
+        CATALOGUE[name] = Drawing(name, draw, tuple(colors.split()), span, tilts, flips)
         return draw
 
     return register

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from reweigh.world.drawings.pen import GLASS, GOLD, INK, LARGE, MEDIUM, STEEL, WHITE, WOOD, Pen, drawing
 
-TYRE = (44, 44, 48)
+TIRE = (44, 44, 48)
 
 
 def _wheel(pen: Pen, x: float, y: float, r: float) -> None:
-    pen.oval(TYRE, x, y, r)
+    pen.oval(TIRE, x, y, r)
     pen.oval(STEEL, x, y, r * 0.5)
 
 
 @drawing("bicycle", "red blue green", MEDIUM)
 def bicycle(pen: Pen) -> None:
     for x in (22, 78):
-        pen.ring(TYRE, 5, x, 66, 19)
+        pen.ring(TIRE, 5, x, 66, 19)
         pen.line(STEEL, 1.4, (x - 18, 66), (x + 18, 66))
         pen.line(STEEL, 1.4, (x, 48), (x, 84))
     pen.line(pen.main, 5, (22, 66), (36, 36), (68, 36), (50, 68), (22, 66))
@@ -44,7 +44,7 @@ def car(pen: Pen) -> None:
 @drawing("motorcycle", "red black green", (0.32, 0.42))
 def motorcycle(pen: Pen) -> None:
     for x in (20, 80):
-        pen.ring(TYRE, 8, x, 70, 15)
+        pen.ring(TIRE, 8, x, 70, 15)
         pen.oval(STEEL, x, 70, 6)
     pen.line(STEEL, 5, (80, 70), (66, 30))
     pen.line(INK, 4, (54, 22), (66, 28))

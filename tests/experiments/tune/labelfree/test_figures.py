@@ -53,7 +53,7 @@ def test_they_are_the_formulas_with_denied_mentions_as_inventions(case):
 
 
 @given(searches())
-def test_absents_are_named_by_neighbours_and_by_no_point_here(case):
+def test_absents_are_named_by_neighbors_and_by_no_point_here(case):
     points, _ = case
     pool = pools(points)
     for image, names in enumerate(known_absents(pool)):

@@ -136,7 +136,7 @@ function heatOf(value) {
   return Math.min(Math.max(1 + Math.log10(value) / Math.log10(DEEPEST), 0), 1);
 }
 
-function colour(share) {
+function color(share) {
   const upper = STOPS.findIndex(([place]) => place >= share);
   const [to, last] = STOPS[Math.max(upper, 1)];
   const [from, first] = STOPS[Math.max(upper, 1) - 1];
@@ -182,7 +182,7 @@ function small(grid) {
   for (let y = 0; y < canvas.height; y++)
     for (let x = 0; x < canvas.width; x++) {
       const share = heatOf(grid.cells[within(y, grid.rows)][within(x, grid.cols)]);
-      pixels.data.set([...colour(share), Math.round(190 * share ** 1.6)], 4 * (y * canvas.width + x));
+      pixels.data.set([...color(share), Math.round(190 * share ** 1.6)], 4 * (y * canvas.width + x));
     }
   context.putImageData(pixels, 0, 0);
   return canvas;
@@ -192,7 +192,7 @@ function small(grid) {
 function ruler() {
   const stops = Array.from({ length: 11 }, (_, place) => {
     const share = place / 10;
-    return svg("stop", { offset: share, "stop-color": `rgb(${colour(share)})`, "stop-opacity": 0.08 + 0.92 * share ** 1.6 });
+    return svg("stop", { offset: share, "stop-color": `rgb(${color(share)})`, "stop-opacity": 0.08 + 0.92 * share ** 1.6 });
   });
   const texts = ["1,000th", "100th", "10th", "1st"].map((text, place) =>
     svg("text", { x: 4 + (place / 3) * 292, y: 30, "text-anchor": ["start", "middle", "middle", "end"][place] }, text));
