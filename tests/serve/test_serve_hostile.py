@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import math
 import socket
 import threading
+import weakref
+from functools import partial
 from unittest.mock import Mock
 
 import httpx
@@ -409,6 +412,46 @@ def test_a_panic_in_the_models_thread_ends_one_answer_and_not_the_server(serving
     answers = [httpx.post(f"{found.url}/v1/chat/completions", json=chat(), timeout=90) for _ in range(2)]
     assert [one.status_code for one in answers] == [500, 200]
     assert "reweigh_running_rows 0.0" in httpx.get(f"{found.url}/metrics").text
+
+
+def test_a_panic_while_a_request_is_prepared_is_answered_like_any_failure(serving, world, monkeypatch):
+    def fail(*given):
+        raise Panic
+
+    monkeypatch.setattr(world, "prepare", fail)
+    found = httpx.post(f"{serving().url}/v1/chat/completions", json=chat(), timeout=90)
+    assert (found.status_code, found.json()["error"]["code"]) == (500, "internal_error")
+
+
+def test_a_thread_keeps_nothing_of_work_that_was_given_up():
+    """Bodies of clients that leave would pile up in memory while a picture is decoded."""
+    from reweigh.serve.thread import SingleThread
+
+    class Body:
+        """Something large."""
+
+    async def give_up():
+        thread, release, worked = SingleThread("test"), threading.Event(), []
+        at_work = asyncio.create_task(thread.run(lambda: release.wait(60)))
+        await asyncio.sleep(0)
+        bodies = [Body() for _ in range(3)]
+        known = [weakref.ref(body) for body in bodies]
+        waiting = [asyncio.create_task(thread.run(partial(worked.append, body))) for body in bodies]
+        await asyncio.sleep(0)
+        for task in (at_work, *waiting):
+            task.cancel()
+        await asyncio.wait([at_work, *waiting])
+        assert thread.free.locked()  # what has begun goes on
+        del bodies, waiting, task
+        gc.collect()
+        assert [body() for body in known] == [None] * 3
+        release.set()
+        assert await thread.run(lambda: "next") == "next"
+        assert not worked
+        assert not thread.free.locked()
+        thread.shutdown()
+
+    asyncio.run(give_up())
 
 
 def post(body):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from reweigh.serve.prepare import Prepared, find_pictures, read_pictures
 from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
 from reweigh.serve.scheduler import Answers, ClientLeft, Scheduler
 from reweigh.serve.served import Served
+from reweigh.serve.thread import SingleThread
 from reweigh.serve.wire import (
     ChatRequest,
     CheckRequest,
@@ -85,7 +85,7 @@ class Server:
         self._started = int(time.time())
         self.metrics.build(served.summary(), served.tables())
         # one thread, so that only one request's pictures are in memory
-        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
+        self._preparing = SingleThread("reweigh-prepare")
 
     def app(self) -> FastAPI:
         """Build the ASGI application."""
@@ -133,7 +133,7 @@ class Server:
         begin = time.monotonic()
         async with self._arrival(request, self._parse_chat) as (asked, prepared, answers):
             made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
-            rows = await answers.within(self._in_preparer(made))
+            rows = await answers.within(self._preparing.run(made))
             answers.submit(rows)
         reply = Reply(self.served.name, asked, rows)
         note: dict[str, Any] = request.scope["state"]["note"]
@@ -230,10 +230,7 @@ class Server:
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)
             return prepared
 
-        return await self._in_preparer(work)
-
-    async def _in_preparer(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
+        return await self._preparing.run(work)
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""

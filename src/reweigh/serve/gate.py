@@ -74,7 +74,7 @@ class Gate:
         except asyncio.CancelledError:  # the server ends without waiting for its answers
             if not visit.status:
                 await stopping().response()(scope, receive, send_marked)
-        except Exception as error:
+        except BaseException as error:  # a panic in a tokenizer's Rust code is no Exception
             logger.error("%s failed", visit.number, exc_info=error)
             if visit.status:
                 raise  # part of the response was sent: break the connection

@@ -11,7 +11,6 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from reweigh.serve.prepare import stackable
 from reweigh.serve.problem import Deadline, Problem, problem_of, stopping
 from reweigh.serve.recall import Recall
 from reweigh.serve.row import Piece, Row
+from reweigh.serve.thread import SingleThread
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ BODIES = 8
 class Scheduler:
     """Decodes waiting rows in batches.
 
-    It belongs to the event loop, so nothing here needs a lock between threads. ``_model_free`` is first come, first
-    served: batches and other work of the model take turns.
+    It belongs to the event loop, so nothing here needs a lock between threads. Batches and other work of the model take
+    turns in the model's thread, first come, first served.
     """
 
     def __init__(
@@ -53,10 +53,8 @@ class Scheduler:
         self._held = 0
         self._stopping = False
         self._batch_seconds = 1.0
-        self._begun: float | None = None
         self._changed = asyncio.Event()
-        self._model_free = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reweigh-serve")
+        self._thread = SingleThread("reweigh-serve")
         self._worker: asyncio.Task[None] | None = None
         metrics.watch("reweigh_waiting_rows", "Answers waiting.", self._waiting_rows)
         metrics.watch("reweigh_running_rows", "Answers being decoded.", lambda: self._running)
@@ -114,15 +112,13 @@ class Scheduler:
             raise self._full()
         self._tasks += 1
         try:
-            async with self._model_free:
-                return await self._in_thread(task)
+            return await self._thread.run(task)
         finally:
             self._tasks -= 1
 
     def busy_seconds(self) -> float:
         """Return how long the model's thread has been busy with one piece of work; 0 while it waits."""
-        begun = self._begun
-        return 0.0 if begun is None else time.monotonic() - begun
+        return self._thread.busy_seconds()
 
     def takes_more(self) -> bool:
         """Whether the queue has room."""
@@ -146,22 +142,10 @@ class Scheduler:
         if self._stopping:
             raise stopping()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run something in the model's thread."""
-
-        def timed() -> T:
-            self._begun = time.monotonic()
-            try:
-                return work()
-            finally:
-                self._begun = None
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
-
     async def _work(self) -> None:
         while self._waiting or not self._stopping:
             if self._waiting:
-                async with self._model_free:
+                async with self._thread.free:
                     await self._decode_next()
             else:
                 self._changed.clear()
@@ -177,7 +161,7 @@ class Scheduler:
         rows = self._take()
         self._running, begin = len(rows), time.monotonic()
         try:
-            await self._in_thread(partial(self._decode, rows))
+            await self._thread.start(partial(self._decode, rows))
         finally:
             self._running = 0
         self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
