@@ -29,15 +29,18 @@ RECORDS = [Record(id=f"v{i}", image=f"{i % 3}.png", prompt=f"Q{i}", max_new_toke
 class Fake:
     """A model whose answer depends on picture, prompt, limit, batch and seed: nothing may be mixed up."""
 
-    def __init__(self, stop_after: int | None = None, wait: float = 0.0) -> None:
+    def __init__(
+        self, stop_after: int | None = None, wait: float = 0.0, hang_after: int | None = None
+    ) -> None:
         self.calls: list[list[str]] = []
         self.stop_after = stop_after
         self.wait = wait
+        self.hang_after = hang_after
 
     def __call__(self, batch: Batch) -> list[Answer]:
         if self.stop_after is not None and len(self.calls) == self.stop_after:
             raise KeyboardInterrupt
-        time.sleep(self.wait)
+        time.sleep(600 if len(self.calls) == self.hang_after else self.wait)
         self.calls.append(batch.prompts)
         return [
             Answer(
@@ -107,15 +110,20 @@ from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_run import RECORDS, Fake
 from reweigh.runs.run import generate
-generate(Fake(wait=0.02), RECORDS, Path({folder!r}), images=Path({images!r}), batch_size=2)
+generate(Fake({fake}), RECORDS, Path({folder!r}), images=Path({images!r}), batch_size=2)
 """
+
+
+def script(folder: Path, images: Path, fake: str) -> str:
+    here = str(Path(__file__).parent)
+    return SCRIPT.format(here=here, folder=str(folder), images=str(images), fake=fake)
 
 
 @pytest.mark.slow
 def test_kill_nine_loses_and_repeats_nothing(tmp_path: Path, images: Path) -> None:
     expected = whole(images, tmp_path / "whole", 2)
     folder = tmp_path / "killed"
-    code = SCRIPT.format(here=str(Path(__file__).parent), folder=str(folder), images=str(images))
+    code = script(folder, images, "wait=0.02, hang_after=3")  # it cannot end before it is killed
     kills = 0
     for _ in range(40):
         before = len(read_jsonl(folder / RESPONSES)) if (folder / RESPONSES).exists() else 0
@@ -134,7 +142,7 @@ def test_kill_nine_loses_and_repeats_nothing(tmp_path: Path, images: Path) -> No
 
 
 def test_control_c_stops_cleanly(tmp_path: Path, images: Path) -> None:
-    code = SCRIPT.format(here=str(Path(__file__).parent), folder=str(tmp_path), images=str(images))
+    code = script(tmp_path, images, "wait=0.02")
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     while not (tmp_path / RESPONSES).exists() and process.poll() is None:
         time.sleep(0.01)

@@ -113,8 +113,9 @@ def test_a_stop_finishes_streams_and_a_kill_needs_no_repair():
         lines = started.stderr.read().splitlines()
         assert sum("POST /v1/chat/completions 200" in line for line in lines) == 2
         assert not any("Traceback" in line or "s3cret" in line for line in lines)
-    with process() as (started, url):
-        stream = iter(client(url).chat.completions.create(**ASKED, stream=True))
+    with process("--limit", "batch=1") as (started, url):
+        # one answer after the other: most are still to come when the first word is here
+        stream = iter(client(url).chat.completions.create(**ASKED, n=16, stream=True))
         next(stream)
         started.kill()
         with pytest.raises((openai.APIError, httpx.HTTPError)):

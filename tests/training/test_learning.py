@@ -25,22 +25,21 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from test_learning import PLAN, Line
+from test_learning import PLAN, {lesson}
 from training.learning import learn
 if __name__ == "__main__":
-    learn(Path(sys.argv[1]), PLAN, Line, workers=2)
+    learn(Path(sys.argv[1]), PLAN, {lesson}, workers=2)
 """
 
 
 class Line:
-    """Fits y = 3x; each step takes a moment, so that a kill can hit it."""
+    """Fits y = 3x."""
 
     def __init__(self) -> None:
         torch.manual_seed(5)
         self.module = torch.nn.Linear(2, 1)
 
     def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
-        time.sleep(0.01)
         x = torch.randn(8, 2, generator=torch.Generator().manual_seed(step * world + rank))
         loss = ((self.module(x) - 3 * x[:, :1]) ** 2).mean()
         return loss, {"half": float(loss.detach()) / 2}
@@ -58,6 +57,21 @@ class Fragile(Line):
     def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
         if step == self.breaks_at:
             raise InterruptedError(step)
+        return super().loss(step, rank, world)
+
+
+class Halting(Line):
+    """Goes on to a step and no further while its command lives, so that a kill comes before its end."""
+
+    halts_at = 17
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parent = os.getppid()
+
+    def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
+        while step == self.halts_at and os.getppid() == self.parent:
+            time.sleep(0.01)
         return super().loss(step, rank, world)
 
 
@@ -79,11 +93,16 @@ def test_a_broken_run_resumes_as_if_it_had_never_stopped(tmp_path: Path) -> None
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-def start(folder: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, tmp_path: Path, lesson: type[Line] = Line) -> subprocess.Popen[bytes]:
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(here=str(Path(__file__).parent)))
+    script.write_text(SCRIPT.format(here=str(Path(__file__).parent), lesson=lesson.__name__))
     env = os.environ | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, str(script), str(folder)], env=env)
+    return subprocess.Popen([sys.executable, str(script), str(folder)], env=env, stdout=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    process.communicate()
+    assert process.returncode == 0
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
@@ -93,17 +112,16 @@ def kill_after(process: subprocess.Popen[bytes], folder: Path, step: int) -> Non
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    time.sleep(1.0)  # a worker notices at its next step that its parent is gone
+    process.communicate()  # ends with the last worker, which notices at its next step that its parent is gone
 
 
 @pytest.mark.slow
 def test_two_workers_killed_from_outside_go_on_too(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert start(whole, tmp_path).wait() == 0
-    kill_after(start(broken, tmp_path), broken, 12)
+    finish(start(whole, tmp_path))
+    kill_after(start(broken, tmp_path, Halting), broken, 12)
     assert not done(broken, PLAN)
-    assert start(broken, tmp_path).wait() == 0
+    finish(start(broken, tmp_path))
     assert_same_run(whole, broken)
 
 
