@@ -36,7 +36,7 @@ from reweigh.experiments.tune.verifier import (
 )
 from served import serving, world_settings
 
-OPTIONS: dict[str, Any] = {"first_wait": 0.01, "timeout": 1.0, "role": "verifier"}
+OPTIONS: dict[str, Any] = {"first_wait": 0.01, "timeout": 20, "role": "verifier"}
 
 
 def affirming(body: dict[str, Any], number: int) -> Answer:
