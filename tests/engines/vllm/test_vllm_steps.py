@@ -381,6 +381,22 @@ def test_a_request_that_asks_shows_the_best_token_before_and_after_each_edit():
     assert len(told["b"]["dmrr"]) == len(bench.reader.tokens)
 
 
+def test_a_request_shows_its_tokens_beside_one_whose_logits_form_no_distribution():
+    """A step without its best tokens would shift those of all later steps."""
+    bench = Bench()
+    arrivals = [new("a"), new("b", 3.0)]
+    arrivals[1].sampling_params.extra_args[SHOWN] = True
+    message = scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT))
+    bench.step(message, "ab", torch.cat([stream(seed=1), stream(seed=2)]), slots=[3, 1], rows=[1, 2])
+    raw = logits(3)
+    raw[0] = float("nan")
+    edited = bench.processor.apply(raw.clone(), context([3, 1]))
+    inner = Plain()
+    attach(inner, bench.capture.news(), 0.0, bench.processor.late(), bench.processor.unsound)
+    winners = [[int(raw[row].argmax()), int(edited[row].argmax())] for row in (1, 2)]
+    assert inner.reweigh_report["winners"] == {"b": winners}
+
+
 def test_steps_in_which_nothing_changes_do_no_work_for_each_row(monkeypatch):
     bench = Bench()
     both(bench)

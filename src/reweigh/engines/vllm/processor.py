@@ -113,9 +113,14 @@ class Processor:
                 continue
             alone = StepEditor(entry.strengths[None], torch.tensor([entry.beta], device=logits.device))
             try:
-                edited[row] = alone(logits[row : row + 1])[0]
+                step = alone.step(logits[row : row + 1])
             except NumericsError as error:
                 self._give_up(entry, error.message)
+                continue
+            edited[row] = step.logits[0]
+            if entry.is_shown:
+                winners = torch.stack([step.candidates.ids[:, 0], step.logits.argmax(dim=1)], dim=1)
+                self._late.append(Late([entry], winners=winners))
         return edited
 
     def _lay_out(self, rows: list[tuple[Any, int]], device: torch.device) -> None:
