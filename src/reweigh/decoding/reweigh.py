@@ -40,6 +40,7 @@ class ReweighRequest(Request):
     """One caller's settings of ReWEIGH.
 
     Attributes:
+        source: The table as it was given, which may be a folder of several layers.
         table: The table in use.
         reader: Reads its evidence.
         beta: Maximum penalty, one for all or one for each row of the prompt.
@@ -55,6 +56,7 @@ class ReweighRequest(Request):
         self,
         decoder: ReWEIGH,
         layers: frozenset[int],
+        source: ReferenceTable | str | Path,
         table: ReferenceTable,
         reader: Reader,
         beta: float | tuple[float, ...],
@@ -65,6 +67,7 @@ class ReweighRequest(Request):
     ) -> None:
         super().__init__(decoder, layers)
         self.outer = outer
+        self.source = source
         self.table = table
         self.reader = reader
         self.beta = beta
@@ -168,8 +171,9 @@ class ReWEIGH(Decoder):
         """Return the settings of one caller; see ``ReweighSession.request``."""
         around = outer if isinstance(outer, ReweighRequest) else None
         chosen, reader = (self.table, self.reader) if around is None else (around.table, around.reader)
+        source = table if table is not None else self._source if around is None else around.source
         if table is not None or layer not in (None, chosen.layer):
-            chosen, reader = self._deploy(self._source if table is None else table, layer)
+            chosen, reader = self._deploy(source, layer)
         else:
             self._check_model(chosen)
         if beta is None:
@@ -183,7 +187,7 @@ class ReWEIGH(Decoder):
         observers += tuple(one for one in (recorded, observer) if one is not None)
         layers = {chosen.layer} if self._proved else {chosen.layer, self._last_block}
         return ReweighRequest(
-            self, frozenset(layers), chosen, reader, bound, given, observers, recorded, around
+            self, frozenset(layers), source, chosen, reader, bound, given, observers, recorded, around
         )
 
     def _trace(self, table: ReferenceTable, beta: float | tuple[float, ...]) -> Trace:
