@@ -202,6 +202,31 @@ def test_a_second_turn_continues_the_branch(loaded, batch):
     assert torch.equal(kept.sequences, fresh.sequences)
 
 
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
+@pytest.mark.parametrize("method", ["vcd", "icd"])
+def test_a_second_turn_may_be_padded(method, family, loaded, batch):
+    model, processor = loaded(family)
+    options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "eos_token_id": None}
+
+    def talk(rows, more, seen):
+        inputs = batch(family, rows=rows)
+        with reweigh.decoder(method, model, processor):
+            first = model.generate(**inputs, **options)
+            said = torch.ones(len(rows), options["max_new_tokens"], dtype=torch.int64)
+            return model.generate(
+                input_ids=torch.cat([first.sequences, torch.tensor(more)], dim=1),
+                attention_mask=torch.cat([inputs["attention_mask"], said, torch.tensor(seen)], dim=1),
+                past_key_values=first.past_key_values,
+                output_logits=True,
+                **options,
+            ).logits
+
+    both = talk((0, 1), [[40, 41, 42, 43], [0, 0, 44, 45]], [[1, 1, 1, 1], [0, 0, 1, 1]])
+    alone = talk((1,), [[44, 45]], [[1, 1]])
+    for together, own in zip(both, alone, strict=True):
+        torch.testing.assert_close(together[1], own[0], atol=1e-4, rtol=0)
+
+
 def test_a_prompt_read_in_chunks_starts_the_branch_once(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))

@@ -40,10 +40,12 @@ class Branch:
         self.mask = mask
         self.fed = self.prompt_end = end
 
-    def step(self, ids: Tensor, keep: int = 1) -> Tensor:
-        """Feed tokens (B, n); return the last logits (B, keep, V)."""
-        position = self.position + torch.arange(1, ids.shape[1] + 1, device=self.position.device)
-        self.mask = torch.cat([self.mask, self.mask.new_ones(ids.shape)], dim=1)
+    def step(self, ids: Tensor, keep: int = 1, seen: Tensor | None = None) -> Tensor:
+        """Feed tokens (B, n), of which ``seen`` are not padding; return the last logits (B, keep, V)."""
+        mask = torch.ones_like(ids) if seen is None else seen
+        mask = mask.to(self.mask.device, self.mask.dtype)
+        position = self.position + mask.cumsum(dim=1).to(self.position.device)
+        self.mask = torch.cat([self.mask, mask], dim=1)
         language_model = self.anatomy.language_model
         with own_offsets(self.anatomy):
             output = language_model(
@@ -68,7 +70,8 @@ class Branch:
         """Forget the last columns."""
         if columns:
             self.cache.crop(-columns)
-            self.position = self.position - columns
+            seen = self.mask[:, -columns:].sum(dim=1, keepdim=True)
+            self.position = self.position - seen.to(self.position.device)
             self.mask = self.mask[:, :-columns]
             self.fed -= columns
 

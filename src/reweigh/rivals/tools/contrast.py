@@ -21,6 +21,7 @@ from torch import Tensor
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch, read_prompt
+from reweigh.rivals.tools.edits import unpadded
 from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.runtime.decoder import Decoder, Pass, in_range
 
@@ -115,7 +116,8 @@ class Contrast(Decoder):
         # a prompt given as embeddings has no ids; the branch has read it from its own inputs
         rest = None if ids is None else ids[:, branch.fed - forward.past :]
         if rest is not None and rest.shape[1]:  # also behind a prompt that was read together with a draft
-            found.append(branch.step(rest, min(rest.shape[1], columns)))
+            seen = unpadded(forward)[:, branch.fed :]  # prompts of a further turn may be padded
+            found.append(branch.step(rest, min(rest.shape[1], columns), seen))
         if not found:
             raise UnsupportedError("a pass gave the second branch nothing new to read")
         return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
