@@ -42,13 +42,15 @@ def kinds(vocab: int, rows: int, seed: int) -> dict[str, Tensor]:
         return torch.rand(rows, vocab, generator=random) < p
 
     zeros = torch.where(share(0.5), torch.tensor(-0.0), torch.tensor(0.0))
+    nothing, token = torch.full((rows, vocab), -float("inf")), torch.arange(vocab)
     return {
         "gaussian": 3 * normal(),
         "constant": torch.full((rows, vocab), -1.5),
         "two values": share(0.5).float(),
         "signed zeros": torch.where(share(0.5), zeros, normal()),
         "infinities": torch.where(share(0.3), torch.sign(normal()) * float("inf"), normal()),
-        "all -inf but one": torch.full((rows, vocab), -float("inf")).index_fill(1, torch.tensor([0]), 1.0),
+        "all -inf but one": nothing.index_fill(1, torch.tensor([0]), 1.0),
+        "all -inf but odd ones": nothing.masked_fill(token == 33, 0.1).masked_fill(token == 11, float("inf")),
         "outliers": normal() * torch.where(share(0.05), 1000.0, 1.0),
         "cluster": torch.where(share(0.5), 1 + 1e-6 * normal(), normal()),
         "denormals": 1e-41 * normal(),
@@ -68,7 +70,7 @@ def test_sums_follow_the_definition(kernel: str, dtype: torch.dtype, vocab: int)
     for kind, values in kinds(vocab, rows=4, seed=vocab).items():
         logits = values.to(dtype)
         expected = brute_sums(logits)
-        for tokens in (None, few, many, torch.tensor([0, 0, vocab - 1])):
+        for tokens in (None, few, many, torch.tensor([0, 0, vocab - 1]), torch.tensor([11, 33]) % vocab):
             measured = ReadoutSums(vocab, tokens, kernel=kernel)
             measured.add(logits)
             wanted = expected if tokens is None else expected[tokens.numpy()]

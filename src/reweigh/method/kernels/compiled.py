@@ -6,8 +6,8 @@ first.
 float32, registered tokens: a monotone map of the logits to buckets, ``clamp(int((top - z) * scale))``: it never decreases as
 z falls, because a floating-point subtraction, product, truncation and clamp never do. A histogram counts the larger logits
 in other buckets; the logits that share a bucket with a registered token, and only those, are gathered and compared. Any
-``top`` and ``scale`` give exact ranks; they come from a sample of the row, and only the speed depends on them. A row whose
-buckets are too crowded (wild outliers, clusters) is sorted instead.
+``top`` and positive ``scale`` give exact ranks; they come from a sample of the row, and only the speed depends on them. A
+row whose buckets are too crowded (wild outliers, clusters) is sorted instead.
 
 bfloat16 and float16: a histogram of all bit patterns, with nothing to refine. Most of the 65,536 bins stay empty, so they
 are summed in blocks, and empty blocks are skipped.
@@ -166,7 +166,7 @@ def span(row: Any, buckets: int) -> Any:
             low = min(value, low)
             high = max(value, high)
     if high < low:
-        return f32(0), f32(0)
+        return f32(0), f32(1)  # a scale of 0 would mix +inf with -inf
     margin = f32(0.3) * (high - low)
     return high + margin, f32(buckets / (np.float64(high) - np.float64(low) + 2 * np.float64(margin)))
 
