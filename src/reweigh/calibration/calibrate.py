@@ -128,7 +128,6 @@ def calibrate_on(
     settings: CalibrationSettings,
     *,
     out: Path,
-    show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
     """Calibrate with the actors of a cluster; ``arguments`` are ``open_calibrator``'s.
@@ -144,6 +143,5 @@ def calibrate_on(
             images,
             settings,
             out=out,
-            show=show,
             on_skip=on_skip,
         )

@@ -134,11 +134,11 @@ class Checked:
         wanted = State.UNSUPPORTED
         return [word for word in self.words() if word.state(threshold, all_words=all_words) is wanted]
 
-    def not_judged(self, *, all_words: bool = False) -> list[CheckedWord]:
-        """Return the words that may name something but have no reference; with ``all_words`` every word without one."""
-        return [word for word in self.words() if word.ratio is None and (all_words or may_name(word.text))]
+    def not_judged(self) -> list[CheckedWord]:
+        """Return the words that may name something but have no reference."""
+        return [word for word in self.words() if word.ratio is None and may_name(word.text)]
 
-    def to_json(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> dict[str, Any]:
+    def to_json(self, threshold: float = THRESHOLD) -> dict[str, Any]:
         """Return plain values."""
         return {
             "text": self.text,
@@ -164,7 +164,7 @@ class Checked:
                     "end": word.end,
                     "s": word.strength,
                     "ratio": word.ratio,
-                    "state": word.state(threshold, all_words=all_words),
+                    "state": word.state(threshold),
                 }
                 for word in self.words()
             ],
