@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import prompt_ids
+from reweigh.engines.transformers.observe import generate_greedily
 from reweigh.engines.transformers.session import end_tokens, read_answers
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -36,7 +37,7 @@ from reweigh.rivals.tools.inputs import (
     with_ids,
 )
 from reweigh.rivals.tools.options import fits, require_processor
-from reweigh.runtime.decoder import GREEDY, Pass, Request, in_range
+from reweigh.runtime.decoder import Pass, Request, in_range
 from reweigh.runtime.memory import Memory
 
 QUESTION = (
@@ -152,9 +153,8 @@ class CODE(Contrast):
 
     def write(self, inputs: Mapping[str, Any]) -> list[str]:
         """Generate the model's own greedy answers, without any edit and without disturbing the running generation."""
-        plain = {**GREEDY, "temperature": None, "top_p": None, "top_k": None}
-        with beside(self.anatomy), torch.no_grad():
-            output = self.anatomy.model.generate(**inputs, **plain, max_new_tokens=self.length)
+        with beside(self.anatomy):
+            output = generate_greedily(self.anatomy.model, inputs, max_new_tokens=self.length)
         ends = end_tokens(self.anatomy.language_model)
         return [answer.text for answer in read_answers(self.processor, output, inputs, ends)]
 

@@ -207,9 +207,7 @@ def whole_words(
             continue
         fed = torch.tensor([[*said, token]], device=inputs["input_ids"].device)
         longer = followed_by(inputs, fed)
-        greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-        with torch.no_grad():
-            output = model.generate(**longer, max_new_tokens=LONGEST, **greedy)
+        output = generate_greedily(model, longer, max_new_tokens=LONGEST)
         more = output[0, longer["input_ids"].shape[1] :].tolist()
         text = tokenizer.decode([*said, token, *more], skip_special_tokens=True)
         found[token] = word_at(text, len(before))
