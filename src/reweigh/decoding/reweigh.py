@@ -23,17 +23,13 @@ from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens, lens_disagreement
 from reweigh.method.trace import Observer, Recorded, Trace
 from reweigh.runtime.decoder import Decoder, Pass, Request
-from reweigh.runtime.reader import Reader, Registered
+from reweigh.runtime.reader import CLIP, Clip, Reader, Registered
 from reweigh.runtime.sequence import Batch
 from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.table import ReferenceTable
 
 LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
-
-Clip = tuple[float | None, float | None]
-CLIP: Clip = (0.0, 1.0)
-"""Bounds of a strength; an ablation drops one of them."""
 
 
 class ReweighRequest(Request):
@@ -180,7 +176,7 @@ class ReWEIGH(Decoder):
             bound: float | tuple[float, ...] = self.beta if around is None else around.beta
         else:
             bound = check_betas(beta)
-        check_options(evidence, observer)
+        _check_given(evidence, observer)
         given = around.given if evidence is None and around is not None else evidence
         recorded = self._trace(chosen, bound) if trace else None
         observers = () if around is None else around.observers
@@ -313,7 +309,7 @@ class ReWEIGH(Decoder):
         self._proved = True
 
 
-def check_options(evidence: Any, observer: Any) -> None:
+def _check_given(evidence: Any, observer: Any) -> None:
     """Refuse evidence and observers that would fail at the first step."""
     if isinstance(evidence, Evidence):
         raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")

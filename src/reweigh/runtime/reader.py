@@ -23,7 +23,9 @@ from reweigh.method.sums import ReadoutSums, checked_tokens
 from reweigh.runtime.decoder import Pass
 from reweigh.runtime.sequence import Sequence
 
-MEASURED, GIVEN, RECALLED = "measured", "given", "recalled"
+Clip = tuple[float | None, float | None]
+CLIP: Clip = (0.0, 1.0)
+"""Bounds of a strength; an ablation drops one of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +36,14 @@ class Registered:
         tokens: Registered token ids (R,), ascending.
         references: Their references (R,), float32.
         scale: b0.
-        clip: Bounds of a strength; another than (0, 1) is an ablation.
+        clip: Bounds of a strength.
         dtype: Type of the logits the table was made from; evidence of another is refused. ``None`` accepts any.
     """
 
     tokens: Tensor
     references: Tensor
     scale: float
-    clip: tuple[float | None, float | None] = (0.0, 1.0)
+    clip: Clip = CLIP
     dtype: str | None = None
 
 
@@ -101,8 +103,6 @@ class Reader:
                 self.check(sequence)
                 made = {layer: _sum(before[layer], part) for layer, part in made.items()}
             sequence.mark(stop, made)
-        if sequence.read == len(sequence.positions):
-            sequence.source = MEASURED
 
     def read(self, states: Tensor) -> Reading:
         """Read states (P, d) of visual positions."""
@@ -149,7 +149,7 @@ class Reader:
         for layer in self.layers:
             evidence.of(layer, self.tokens)  # refuses another layer's and other tokens'
         sequence.mark(len(sequence.positions), evidence)
-        sequence.reader, sequence.source = self, GIVEN
+        sequence.reader = self
 
     def check(self, sequence: Sequence) -> None:
         """Refuse a reading of other layers or tokens by another request: the states are no longer there."""

@@ -35,8 +35,6 @@ class Sequence:
         made: The reading of these positions; ``None`` before the first.
         reader: Who read the positions.
         strengths: s_I over the vocabulary (V,), once all positions are read.
-        source: Where finished evidence came from.
-        reason: Why it cannot be edited, if it cannot.
         number: Unique for good, unlike an address.
     """
 
@@ -49,8 +47,6 @@ class Sequence:
     made: Any = None
     reader: Any = None
     strengths: Tensor | None = None
-    source: str | None = None
-    reason: str | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property

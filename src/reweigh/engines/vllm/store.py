@@ -18,12 +18,12 @@ from torch import Tensor
 
 from reweigh.errors import NumericsError
 from reweigh.runtime.memory import Memory
-from reweigh.runtime.reader import RECALLED
 from reweigh.runtime.sequence import Sequence
 
 SUM_BYTES = 8
 """Bytes in memory for each registered token."""
 
+MEASURED, RECALLED = "measured", "recalled"
 LOST = "its image was in the prefix cache and its evidence is not in memory"
 NEVER = "its image was in the prefix cache, so its states were not computed"
 
@@ -37,6 +37,8 @@ class Entry(Sequence):
         beta: Maximum penalty; 0 for a request that is only measured.
         prompt: Tokens of its prompt.
         wanted: Whether it was to be edited.
+        source: Where its evidence came from, once it is complete.
+        reason: Why it cannot be edited, if it cannot.
         evidence: DMRR (L, V) where observations are made.
         seconds: Time its evidence took.
         name: vLLM's name of it.
@@ -48,6 +50,8 @@ class Entry(Sequence):
     beta: float
     prompt: int
     wanted: bool = True
+    source: str | None = None
+    reason: str | None = None
     evidence: Tensor | None = None
     seconds: float = 0.0
     name: str = ""
@@ -108,7 +112,8 @@ class Store:
     def _read(self, entry: Entry, computed: int, states: Mapping[int, Tensor]) -> None:
         before = entry.read
         entry.reader.feed(entry, computed, states)
-        if entry.source is not None:
+        if entry.read == len(entry.positions):
+            entry.source = MEASURED
             self._finish(entry)
         if entry.reader.registered is not None:
             size = SUM_BYTES * max(1, len(entry.reader.tokens))
