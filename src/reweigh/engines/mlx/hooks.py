@@ -58,6 +58,13 @@ class Prompt:
         return self.start + self.length
 
 
+class _Local(threading.local):
+    """The prompt whose states this thread's pass shows, and whether its last prompt was embedded without a request."""
+
+    prompt: Prompt | None = None
+    outside: bool = False
+
+
 class MlxHooks:
     """Exchanged classes on one model, shared by all requests that are open on it."""
 
@@ -66,8 +73,7 @@ class MlxHooks:
         self._open = 0
         self._prompts: weakref.WeakSet[Prompt] = weakref.WeakSet()  # those whose cache is alive
         self._exchanged: list[tuple[Any, type]] = []
-        self._reading = threading.local()  # .prompt: the one whose states this thread's pass shows
-        self._outside = False  # whether the last prompt was embedded without a request
+        self._local = _Local()
 
     @classmethod
     def of(cls, anatomy: MlxAnatomy) -> MlxHooks:
@@ -131,7 +137,7 @@ class MlxHooks:
 
     def _keep_stream_of(self, layer: int) -> Callable[..., Any]:
         def exit_of_block(run: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
-            prompt: Prompt | None = getattr(self._reading, "prompt", None)
+            prompt = self._local.prompt
             if prompt is not None and layer in prompt.states:
                 prompt.states[layer].append(to_torch(stream))
             return run(stream, *args, **kwargs)
@@ -145,7 +151,7 @@ class MlxHooks:
     def _embed(self, run: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
         """Note a prompt when it is embedded: only this call sees all of it together with its images."""
         features, opened = run(input_ids, pixel_values, **more), self._request()
-        self._outside = opened is None
+        self._local.outside = opened is None
         if opened is not None:
             rows, length = features.inputs_embeds.shape[:2]
             if rows != 1:
@@ -190,11 +196,11 @@ class MlxHooks:
             raise UnsupportedError(
                 f"a pass of {length} columns after the prompt cannot be edited on MLX", hint=UNDRAFTED
             )
-        self._reading.prompt = prompt if past < prompt.end else None
+        self._local.prompt = prompt if past < prompt.end else None
         try:
             output = run(inputs, *args, cache=cache, **more)
         finally:
-            self._reading.prompt = None
+            self._local.prompt = None
         batch.seen = past + length
         if batch.seen < prompt.end:  # a chunk that is not the last chooses no token
             return output
@@ -256,7 +262,7 @@ class MlxHooks:
 
     def _check_outside(self, batch: Batch, past: int) -> None:
         """Refuse the rest of a generation whose request is closed; a new prompt on its cache is the base model's."""
-        if not self._outside and past >= batch.prompt.end:
+        if not self._local.outside and past >= batch.prompt.end:
             raise UnsupportedError(
                 "the `with` block was left before its generation ended",
                 hint="read the whole stream inside the block",

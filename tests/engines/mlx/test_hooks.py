@@ -1,0 +1,42 @@
+"""The hooks' own bookkeeping, with a stand-in for MLX where a machine has none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from reweigh.errors import UnsupportedError
+from reweigh.runtime.sequence import Batch, Sequence
+
+
+@pytest.fixture
+def hooks(monkeypatch):
+    """The module, imported with an MLX that computes nothing."""
+    for name in [name for name in sys.modules if name.startswith("reweigh.engines.mlx")]:
+        monkeypatch.delitem(sys.modules, name)
+    core, utils = ModuleType("mlx.core"), ModuleType("mlx.utils")
+    vars(core).update(array=SimpleNamespace, float32=1, float16=2, bfloat16=3)
+    vars(utils).update(tree_flatten=list)
+    package = ModuleType("mlx")
+    vars(package).update(core=core, utils=utils)
+    for name, module in (("mlx", package), ("mlx.core", core), ("mlx.utils", utils)):
+        monkeypatch.setitem(sys.modules, name, module)
+    yield importlib.import_module("reweigh.engines.mlx.hooks")
+    for name in [name for name in sys.modules if name.startswith("reweigh.engines.mlx")]:
+        del sys.modules[name]
+
+
+def test_a_stream_that_left_its_block_is_refused_whatever_other_threads_do(hooks):
+    own = hooks.MlxHooks(SimpleNamespace(model=object()))
+    prompt = hooks.Prompt([], 4, start=0)
+    other = threading.Thread(target=lambda: own._embed(lambda *given: None, None))
+    other.start()
+    other.join()
+    with pytest.raises(UnsupportedError, match="left before"):
+        own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
+    own._embed(lambda *given: None, None)  # a new prompt of this thread's is the base model's
+    own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
