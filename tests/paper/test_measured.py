@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from reweigh.benchmarks.types import Summary
+from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.files.seals import write_sealed
 from reweigh.paper.analyses import STUDIES
@@ -32,6 +34,7 @@ from reweigh.paper.measured import read_results
 from reweigh.paper.published import published
 from reweigh.paper.study import Entry, Study, row
 from reweigh.results.frame import Frame, Row
+from reweigh.runs.results import Scored
 
 HALF = Estimate(0.5, 0.25, 0.75)
 SHARE = Estimate(50.0, 25.0, 75.0)
@@ -116,6 +119,14 @@ def test_cost_of_another_model_does_not_stand_under_the_studied_one(order: tuple
     assert found[Entry("latency, cached evidence", "ReWEIGH")].value == 1.01
 
 
+@pytest.mark.parametrize("case", ["embedded 3 M parameters", "model-large 13,000 M parameters"])
+def test_the_only_measured_cost_is_left_out_if_it_is_of_another_model(case: str) -> None:
+    rows = [row(5.0, quantity="evidence of one image and layer", case="my/model", unit="KiB")]
+    rows.append(row(1.9, quantity="latency, cached evidence", case=case, unit="x greedy"))
+    found = Cost().fill(Frame(rows))["tab:efficiency-accounting"]
+    assert list(found) == [Entry("cache per image (KiB)", "ReWEIGH")]
+
+
 def arm(name: str, value: float, *, edits: int | None = 0) -> dict[str, Any]:
     metric = {"value": value, "low": value - 2, "high": value + 2}
     figures = {figure: metric for figure in ("chair_s", "chair_i", "recall", "f1", "length")}
@@ -179,3 +190,48 @@ def test_a_comparison_fills_its_tables(tmp_path: Path) -> None:
         Entry("ReWEIGH", "AMBER Score"): Estimate(88.0),  # (100 - 4 + 80) / 2
     }
     assert found["tab:amber-full"].values[Entry("ReWEIGH", "AMBER")] == Estimate(88.0)
+
+
+def test_only_figures_of_chair_fill_the_tables_of_chair(tmp_path: Path) -> None:
+    figures = {"CHAIR/F1": {"value": 77.0}, "POPE/F1": {"value": 85.0}, "Cost/Lat.": {"value": 1.1}}
+    page = {"model": "m", "rows": [{"method": "ReWEIGH", "figures": figures}]}
+    write_sealed(tmp_path / "comparison.json", page)
+    assert read_results([tmp_path])["tab:chair-full"].values == {
+        Entry("ReWEIGH", "F1"): Estimate(77.0),
+        Entry("ReWEIGH", "Latency"): Estimate(1.1),
+    }
+
+
+def rated(monkeypatch: pytest.MonkeyPatch, folder: Path, **runs: dict[str, Any]) -> Path:
+    """Stand in for rated runs of MMHal-Bench, by the name of their folder."""
+    scored = {}
+    for name, about in runs.items():
+        (folder / "mmhal" / name).mkdir(parents=True)
+        metrics = {"score": Estimate(about["score"])}
+        scorer = {"judge": {"model": about.get("judge", "j")}}
+        summary = Summary.of([], benchmark="mmhal", metrics=metrics, scorer=scorer)
+        scored[name] = Scored([], summary, record={"model": {"id": about.get("model", "m")}})
+    monkeypatch.setattr("reweigh.paper.measured.read_rated", lambda run: scored[run.name])
+    return folder
+
+
+def test_rated_runs_fill_their_table_under_their_own_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5}, trial={"score": 9.0})
+    found = read_results([tmp_path])["tab:mmhal-bench"]
+    assert found.model == "m"
+    assert {entry.row: value.value for entry, value in found.values.items()} == {
+        "Base": 2.0,
+        "VCD": 2.5,
+        "trial": 9.0,
+    }
+
+
+@pytest.mark.parametrize("other", [{"model": "n"}, {"judge": "k"}])
+def test_rated_runs_of_different_models_or_judges_fill_no_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: dict[str, str]
+) -> None:
+    rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5, **other})
+    with pytest.raises(InputError, match="vcd"):
+        read_results([tmp_path])

@@ -10,11 +10,12 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
+from reweigh.experiments.compare.report import COST
 from reweigh.experiments.experiment import STUDY
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.folder import read_study
-from reweigh.paper.material import EMBEDDED, FIGURES
+from reweigh.paper.material import BASE, EMBEDDED, FIGURES
 from reweigh.paper.study import Entries, Entry
 from reweigh.rivals import DECODERS
 from reweigh.runs.results import Scored, read_scored
@@ -174,17 +175,18 @@ def read_comparison(folder: Path) -> dict[str, Measured]:
     amber: dict[Entry, Estimate] = {}
     for row in page["rows"]:
         name = "Base" if row["method"].lower().startswith("base") else row["method"]
+        chair = next((key.rpartition("/")[0] for key in row["figures"] if key.startswith("CHAIR")), None)
         for key, cell in row["figures"].items():
             group, _, metric = key.rpartition("/")
             if cell["value"] is None:
                 continue
             if group.startswith("AMBER"):
                 amber[Entry(name, AMBER.get(metric, metric))] = Estimate(cell["value"])
-            else:
+            elif group in (chair, COST):  # the F1 of POPE is not that of CHAIR
                 found[Entry(name, COMPARED.get(metric, metric))] = Estimate(cell["value"])
-        chair, f1 = (amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1"))
-        if chair is not None and f1 is not None:
-            amber[Entry(name, "AMBER")] = Estimate((100 - chair.number + f1.number) / 2)
+        wrong, f1 = (amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1"))
+        if wrong is not None and f1 is not None:
+            amber[Entry(name, "AMBER")] = Estimate((100 - wrong.number + f1.number) / 2)
     both = found | {
         Entry(entry.row, AMBER_SCORE if entry.metric == "AMBER" else f"AMBER {entry.metric}"): value
         for entry, value in amber.items()
@@ -198,19 +200,33 @@ def read_comparison(folder: Path) -> dict[str, Measured]:
 
 
 def read_judged(folder: Path) -> dict[str, Measured]:
-    """Read rated runs, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
+    """Read rated runs of one model, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
+    titles = {**{name: DECODERS[name].title for name in DECODERS}, BASE: "Base"}
     found: dict[Entry, Estimate] = {}
-    model = ""
-    for (benchmark, figure), metric in RATED.items():
+    models: dict[str, Path] = {}
+    for benchmark in dict.fromkeys(name for name, _ in RATED):
+        judges: list[tuple[Path, Mapping[str, Any]]] = []
         for run in sorted((folder / benchmark).glob("*")):
             scored = read_rated(run)
             if scored is None:
                 continue
-            model = model_name((scored.record or {}).get("model", {}).get("id", "a model"))
-            title = DECODERS[run.name].title if run.name in DECODERS and run.name != "base" else "Base"
-            if figure in scored.summary.metrics:
-                found[Entry(title, metric)] = scored.summary.metrics[figure]
-    on = "the questions of MMHal-Bench and MM-Vet"
+            if model := (scored.record or {}).get("model", {}).get("id"):
+                models.setdefault(model_name(model), run)
+            judges.append((run, scored.judging))
+            if judges[0][1] != scored.judging:
+                raise InputError(
+                    f"{judges[0][0]} and {run} were rated differently", hint="score both with the same judge"
+                )
+            for figure, value in scored.summary.metrics.items():
+                if (benchmark, figure) in RATED:
+                    found[Entry(titles.get(run.name, run.name), RATED[benchmark, figure])] = value
+    if len(models) > 1:
+        (first, one), (second, other), *_ = models.items()
+        raise InputError(
+            f"{one} is a run of {first} and {other} one of {second}",
+            hint="keep the rated runs of each model in a folder of their own",
+        )
+    on, model = "the questions of MMHal-Bench and MM-Vet", next(iter(models), "a model")
     return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
 
 

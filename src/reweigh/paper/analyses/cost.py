@@ -70,9 +70,9 @@ class Cost(Study):
         names = {model, Path(model).name, *(["embedded"] if model == EMBEDDED else [])}
         timed = frame.pick(unit=TIMES)
         cases = timed.distinct("case") if timed else []
-        own = [case for case in cases if any(str(case).startswith(name) for name in names if name)]
+        own = [case for case in cases if any(str(case).startswith(f"{name} ") for name in names if name)]
         yield Filled("cache per image (KiB)", "ReWEIGH", frame.one(quantity=EVIDENCE))
-        for one in timed.pick(case=cases if len(cases) == 1 else own[:1]):
+        for one in timed.pick(case=own[:1]):
             if one["quantity"] != f"latency, {VARIANTS[0]}":
                 yield Filled(str(one["quantity"]), "ReWEIGH", one.estimate)
 
