@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from reweigh.benchmarks.world import World
-from reweigh.errors import ArtifactError, InputError
-from reweigh.experiments.steer import answer_pair, steer, token_labels
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.experiments.steer import answer_pair, make, steer, token_labels
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.world.vocabulary import mentions
@@ -124,3 +125,15 @@ def test_tokens_that_were_altered_make_no_vectors(steered, tmp_path):
     tokens.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
     with pytest.raises(ArtifactError, match="altered"):
         steer(model, processor, runs, copied)
+
+
+@pytest.mark.slow
+def test_vectors_are_made_once_and_those_of_other_settings_are_refused(steered, tmp_path, monkeypatch):
+    model, processor, runs, out, _ = steered
+    copied = shutil.copytree(out, tmp_path / "copy")
+    make(model, processor, runs, copied)
+    with monkeypatch.context() as patched:
+        patched.delattr("reweigh.experiments.steer.steer")
+        make(model, processor, runs, copied)
+    with pytest.raises(MismatchError, match="max_new_tokens"):
+        make(model, processor, replace(runs, task=runs.task.with_length(4)), copied)

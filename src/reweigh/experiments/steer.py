@@ -60,10 +60,15 @@ def fill_in(options: dict[str, dict[str, Any]], out: Path) -> None:
 
 
 def make(model: Any, processor: Any, runs: Runs, out: Path) -> None:
-    """Make vectors and the list of words in a folder, unless they are there for these records."""
+    """Make vectors and the list of words in a folder, unless they are there for this model and these records."""
     if SteeringVectors.layout.is_in(out) and (out / WORDS).is_file():
         made_with = SteeringVectors.load(out).made_with
-        if made_with.get("records_sha256") == _digest(runs):
+        wanted = {
+            "identity": identify(find_anatomy(model), processor).to_json(),
+            "benchmark": dict(runs.task.metadata),
+            "records_sha256": _digest(runs),
+        }
+        if all(made_with.get(name) == value for name, value in wanted.items()):
             return
     steer(model, processor, runs, out)
     write_words(out)
