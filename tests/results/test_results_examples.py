@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reweigh.benchmarks.types import Item, Summary
 from reweigh.errors import InputError
-from reweigh.results.examples import Span, colored_html, colored_text, pieces
+from reweigh.results.examples import Span, add_examples, colored_html, colored_text, pieces
+from reweigh.results.page import Page
+from reweigh.runs.results import Scored
 
 TEXT = "A man & two dogs."
 
@@ -49,3 +52,12 @@ def test_pieces_put_together_are_the_text(text: str, data: st.DataObject) -> Non
         assert run
         assert {i in covered for i in range(done, done + len(run))} == {span is not None}
         done += len(run)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_run_whose_every_answer_is_wrong_shows_none_without_fault(count: int) -> None:
+    items = [Item(id=number, image=number, counts={}, details={"correct": False}) for number in range(count)]
+    page = Page("A run")
+    add_examples(page, Scored(items, Summary.of(items, benchmark="pope", metrics={})), lambda _: None)
+    assert "fault" not in page.html()
+    assert ("of the best" in page.html()) == (count > 8)

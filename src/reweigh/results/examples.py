@@ -156,7 +156,7 @@ def thumbnail(path: Path | None, item: Item) -> Html | None:
 
 
 def add_examples(page: Page, run: Scored, find: FindImage) -> None:
-    """Add a section with the worst responses of a run and some without faults."""
+    """Add a section with the worst responses of a run and some of the best."""
     page.section("Examples")
     if not run.items:
         page.text("There are no responses.", muted=True)
@@ -166,7 +166,7 @@ def add_examples(page: Page, run: Scored, find: FindImage) -> None:
     best = [item for item in reversed(ranked) if item not in worst][: EXAMPLES - len(worst)]
     if any("mentions" in item.details for item in [*worst, *best]):
         page.add(legend())
-    page.text("The worst first, then some without any fault.", muted=True)
+    page.text("The worst first, then some of the best." if best else "The worst first.", muted=True)
     prompts = {row["id"]: row["prompt"] for row in run.manifest}
     if len(set(prompts.values())) == 1:  # not repeated in each example
         prompts = {}
