@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,13 @@ def test_the_frontier_by_brute_force():
 def test_a_method_whose_figures_are_undefined_is_not_drawn():
     made = tuning(a=[tried(12, 80, k=1)], b=[tried(None, 80, gain=None, eligible=False, k=1)])
     assert [front.name for front in frontiers(made)] == ["A"]
+
+
+def test_variants_of_one_method_have_their_own_frontier():
+    made = replace(
+        tuning(a=[tried(12, 80, k=1)], b=[tried(13, 81, k=1)]), titles={"a": "VCD", "b": "VCD (half)"}
+    )
+    assert [front.name for front in frontiers(made)] == ["VCD", "VCD (half)"]
 
 
 def test_a_variant_keeps_its_label():

@@ -99,6 +99,13 @@ def test_a_drawing_is_described_in_words() -> None:
     assert "traffic 16.34, written" in label
 
 
+def test_the_words_tell_of_the_candidates_that_are_drawn() -> None:
+    few, all_ = (step_svg(STEP, limit=limit) for limit in (3, 8))
+    assert "the" not in words(few).split()
+    assert "the 15.00" not in few
+    assert "the 15.00" in all_
+
+
 def test_a_piece_is_shown_as_the_word_it_begins() -> None:
     said = words(
         step_svg([row(" f", 2.0, 0.0, after_winner=True, word="fire"), row(" car", 1.0, 0.0, word="car")])

@@ -16,7 +16,7 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.experiments.compare.methods import BASE, TUNED, Method, decoder_of, make_method, titled
-from reweigh.experiments.compare.report import CHIEF
+from reweigh.experiments.compare.report import CHIEF, short_titles
 from reweigh.experiments.experiment import Experiment, decoder_arm
 from reweigh.experiments.tune.report import INFO
 from reweigh.experiments.tune.search import (
@@ -186,9 +186,10 @@ def note(tuning: Tuning) -> str:
 
 def frontiers(tuning: Tuning) -> list[Marks]:
     """Return the settings of every method as points, with a line through those that none of its own beats."""
+    short = short_titles(list(tuning.titles.values()))
     return [
         Marks(
-            tuning.titles[name].partition(" (")[0],
+            short[tuning.titles[name]],
             [_point(one) for one in unbeaten(tried)],
             [_point(one) for one in tried],
             None if (chosen := tuning.chosen(name)) is None else _point(chosen),

@@ -64,7 +64,7 @@ def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, li
 
 def step_svg(rows: Sequence[Candidate], *, limit: int = LIMIT) -> Html:
     """Return the drawing of a step as an SVG that stands alone."""
-    return svg(partial(draw_step, rows=rows, limit=limit), alt=step_alt_text(rows), height=HEIGHT)
+    return svg(partial(draw_step, rows=rows, limit=limit), alt=step_alt_text(rows, limit), height=HEIGHT)
 
 
 def step_alt_text(rows: Sequence[Candidate], limit: int = LIMIT) -> str:

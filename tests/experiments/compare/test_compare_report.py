@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -162,6 +164,19 @@ def test_html_escapes_shades_draws_and_links_to_the_runs():
     assert page.count('class="narrow"') == 2, "CHAIR_I and F1 over cost, each for a phone too"
     assert "CHAIR_I over cost" in page
     assert "OPERA:" not in page, "what was not run has no run to link to"
+
+
+def test_variants_of_one_method_are_told_apart_in_drawings():
+    methods = [replace(one, title="VCD (half)") if one.name == "pai" else one for one in METHODS]
+    page = build_page(Comparison("llava", methods, CONTRAST, SCORED)).html()
+    [alt] = set(re.findall(r'aria-label="(CHAIR_I over cost[^"]*)"', page))
+    assert [part.split(" ")[0] for part in alt.partition(": ")[2].split("; ")] == [
+        "Base",
+        "VCD",
+        "VCD",
+        "ReWEIGH",
+    ]
+    assert "VCD (half) 42.40" in alt
 
 
 def test_json_keeps_unrounded_values():

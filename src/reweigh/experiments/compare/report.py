@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 from reweigh.benchmarks.base import Id
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.methods import DEFAULTS, TUNED, Method, settings_in_words
+from reweigh.experiments.compare.methods import DEFAULTS, Method, settings_in_words
 from reweigh.results.charts import Marks, alt_text, scatter
 from reweigh.results.contrast import Contrast
 from reweigh.results.examples import example, highest
@@ -133,13 +134,13 @@ def _add_quality_over_cost(page: Page, made: Comparison) -> None:
     if LATENCY not in names or len(served) < 2:
         return
     page.section("Quality against cost")
-    cost = names.index(LATENCY)
+    cost, short = names.index(LATENCY), short_titles([made.methods[i].title for i in served])
     for quality in [names.index(wanted) for wanted in PLOTTED if wanted in names] or [0]:
         head, _ = contrast.columns[quality]
         found: dict[str, Estimate | None] = {}
         drawn = []
         for i in served:
-            method, name = made.methods[i], _short(made.methods[i].title)
+            method, name = made.methods[i], short[made.methods[i].title]
             found[name] = contrast.value(i, quality)
             drawn.append(Marks(name, [(contrast.value(i, cost), found[name])], chief=method is made.chief()))
         better = f"{head.better} is better, " if head.better else ""
@@ -151,10 +152,16 @@ def _add_quality_over_cost(page: Page, made: Comparison) -> None:
         )
 
 
-def _short(title: str) -> str:
-    """Return a method's name for a drawing: without the words in brackets, unless they tell two of its rows apart."""
-    name, _, label = title.partition(" (")
-    return f"{name} {TUNED}" if label.endswith(f"{TUNED})") else name
+def short_titles(titles: Sequence[str]) -> dict[str, str]:
+    """Return the names of methods for a drawing: without the words in brackets, unless two would be called the same.
+
+    Example:
+        >>> short_titles(["Base (greedy)", "VCD", "VCD (half)"])
+        {'Base (greedy)': 'Base', 'VCD': 'VCD', 'VCD (half)': 'VCD (half)'}
+    """
+    short = {title: title.partition(" (")[0] for title in titles}
+    counts = Counter(short.values())
+    return {title: name if counts[name] == 1 else title for title, name in short.items()}
 
 
 def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comparison) -> None:
