@@ -140,7 +140,7 @@ def test_worked_summary(amber: Callable[..., AMBERDiscriminative]) -> None:
     assert values["existence_f1"] == pytest.approx(100 * 2 / (2 + 0.001))
     assert values["state_accuracy"] == 0
     assert values["state_recall"] is None
-    assert "truth no" in summary.metrics["state_recall"].reason
+    assert "true answer" in summary.metrics["state_recall"].reason
     assert values["attribute_recall"] == pytest.approx(50)
     assert values["relation_precision"] == pytest.approx(50)
     assert (summary.scorer["unparsed"], summary.scorer["unparsed_official"]) == (1, 3)

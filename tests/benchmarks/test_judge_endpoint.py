@@ -115,7 +115,7 @@ def test_nobody_listening_is_a_clear_error() -> None:
     [
         ((401, {}, b'{"error": {"message": "bad key"}}'), "key"),
         ((404, {}, b'{"error": {"message": "no such model"}}'), "name"),
-        ((400, {}, b"[]"), "accepted"),
+        ((400, {}, b"[]"), "rejects"),
         ((307, {"location": "http://127.0.0.1:9/"}, b""), "HTTP 307"),
         ((429, {}, b'{"error": {"code": "insufficient_quota", "message": "pay"}}'), "quota"),
     ],

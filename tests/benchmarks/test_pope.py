@@ -298,7 +298,7 @@ def test_wrong_files_of_corrected_labels_are_named(repope: Path, tmp_path: Path)
     for rows, words in (
         ([(1, "7.jpg", "Is there a dog in the image?", "maybe")], "label"),
         ([(1, "7.jpg", "What is this?", "yes")], "does not ask"),
-        ([(1, "0.jpg", "Is there a dog in the image?", "yes")], "no question"),
+        ([(1, "0.jpg", "Is there a dog in the image?", "yes")], "none of the questions"),
         (
             [
                 (1, "7.jpg", "Is there a dog in the image?", "yes"),

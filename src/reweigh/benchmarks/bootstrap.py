@@ -18,17 +18,17 @@ from reweigh.estimate import Estimate
 
 Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""From summed counts (one array entry for each resample) to figures; NaN where a figure is undefined.
+"""Computes figures from summed counts (one array entry per resample); NaN where a figure is undefined.
 
 A count that no item has is zero, so an item needs only the counts that concern it."""
 
 Compare: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], Mapping[str, Array]]
-"""From the figures of two runs to a comparison of them."""
+"""Compares the figures of two runs."""
 
 RESAMPLES = 2000
 LEVEL = 0.95
 SEED = 20260
-_BLOCK = 1 << 22  # weights held at once
+_BLOCK = 1 << 22  # weights in memory at once
 
 
 def ratio(numerator: Array, denominator: Array, *, scale: float = 100.0) -> Array:

@@ -24,7 +24,7 @@ from reweigh.progress import bar
 
 Rules = Literal["official", "strict"]
 HINTS = {
-    CHAT: "set the key in OPENAI_API_KEY, or give a server with --judge-option url=URL",
+    CHAT: "set the key in OPENAI_API_KEY, or name a server with --judge-option url=URL",
     SYSTEMONE: "--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
 }
 """How to get a judge, by its kind."""
@@ -121,7 +121,7 @@ class Judged(AskingBenchmark):
                 return path
         raise InputError(
             f"{self.data_dir} contains none of {', '.join(self.prompt_files)}, so there is no judge prompt",
-            hint=f"reweigh data {self.answers_of or self.name}, or give the file with --judge-option prompt=FILE",
+            hint=f"reweigh data {self.answers_of or self.name}, or pass the file with --judge-option prompt=FILE",
         )
 
     def _read_prompt(self, path: Path) -> str:
@@ -196,9 +196,7 @@ class ChatJudged(Judged):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rules not in get_args(Rules):
-            raise InputError(
-                f"the rules {self.rules!r} are unknown", hint=f"known: {', '.join(get_args(Rules))}"
-            )
+            raise InputError(f"unknown rules {self.rules!r}", hint=f"known: {', '.join(get_args(Rules))}")
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         unparsed = int(sum_counts(items).get("unparsed", 0))

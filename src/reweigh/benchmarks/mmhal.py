@@ -33,7 +33,7 @@ TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "envi
 
 NONE_RATED = "no question of this kind was rated"
 SCORE = MetricInfo("score", "higher", unit="", digits=2, headline=True, undefined=NONE_RATED)
-"""Of all questions; each type has its own, ``score_attribute`` and so on."""
+"""The metrics of all questions; each type has its own, ``score_attribute`` and so on."""
 HALLUCINATION_RATE = MetricInfo("hallucination_rate", "lower", headline=True, undefined=NONE_RATED)
 
 _SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"

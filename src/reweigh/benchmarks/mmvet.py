@@ -37,7 +37,7 @@ RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
 """Temperatures of repeated questions; the official program asks once more at 2.0 and ignores the reply."""
 OWN_SUFFIX = "\nAnswer with the number alone: "
 
-NO_GRADE = "no such question, or a NaN grade"
+NO_GRADE = "no question of this kind, or a NaN grade"
 TOTAL = MetricInfo("total", "higher", headline=True, undefined=NO_GRADE)
 PARTS = tuple(MetricInfo(name, "higher", undefined=NO_GRADE) for name in (*CAPABILITIES, "exactly"))
 """Each capability, and each exact set of capabilities, named ``exactly_rec+ocr`` and so on."""
@@ -163,7 +163,7 @@ class MMVet(_MMVet, ChatJudged):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runs < 1:
-            raise InputError(f"{self.runs} grading runs: at least one is needed")
+            raise InputError(f"runs must be at least 1, not {self.runs}")
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:

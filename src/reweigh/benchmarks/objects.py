@@ -109,12 +109,14 @@ def _picture(where: str, row: Any) -> Picture:
     if not isinstance(image := row.get("image"), str) or not image.strip():
         raise InputError(f"{where}, has no image name", hint=HINT)
     if "objects" not in row:
-        raise InputError(f"{where}, lacks objects", hint="an empty list if none of them is in the picture")
+        raise InputError(
+            f"{where}, lacks objects", hint="use an empty list if the picture shows none of the objects"
+        )
     if not isinstance(row.get("synonyms", {}), Mapping):
         raise InputError(f"{where}, has synonyms that are not an object", hint='{"dog": ["puppy"]}')
     objects, absent = (_words(where, name, row.get(name, [])) for name in ("objects", "absent"))
     if both := sorted(set(objects) & set(absent)):
-        raise InputError(f"{where}, has {both[0]!r} both as present and as absent")
+        raise InputError(f"{where}, has {both[0]!r} as both present and absent")
     return Picture(image, frozenset(objects), absent)
 
 
@@ -150,7 +152,7 @@ class _OwnPictures(Benchmark):
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise InputError(
                 f"the picture {missing[0]}{more} of {self._truth_file} is not in {self.own_images}",
-                hint="--option images=DIR names the folder of the pictures",
+                hint="name the folder of the pictures with --option images=DIR",
             )
         return list(self._known.pictures.values())
 
@@ -214,7 +216,7 @@ class ObjectsQuestions(_OwnPictures):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.parser not in PARSERS:
-            raise InputError(f"no parser is called {self.parser!r}", hint=f"use {', '.join(PARSERS)}")
+            raise InputError(f"unknown parser {self.parser!r}", hint=f"use {', '.join(PARSERS)}")
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:

@@ -54,9 +54,9 @@ def _read_option(parameter: inspect.Parameter, value: Any) -> Any:
     """Check an option's type; a number where text or a path belongs, such as ``year=2014``, becomes text."""
     default = parameter.default
     if isinstance(default, bool) and not isinstance(value, bool):
-        raise InputError(f"the option {parameter.name} is {value!r}", hint="give true or false")
+        raise InputError(f"the option {parameter.name} cannot be {value!r}", hint="give true or false")
     if type(default) is int and type(value) is not int:
-        raise InputError(f"the option {parameter.name} is {value!r}", hint="give a whole number")
+        raise InputError(f"the option {parameter.name} cannot be {value!r}", hint="give a whole number")
     kinds = {kind.strip() for kind in str(parameter.annotation).split("|")}
     if (isinstance(default, str) or kinds & {"str", "Path"}) and not isinstance(value, str | Path | None):
         return json.dumps(value)
@@ -101,7 +101,7 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
         if not Path(images).is_dir():
             raise InputError(
                 f"{images} is not a folder",
-                hint="--option images=DIR names the folder of the images",
+                hint="name the folder of the images with --option images=DIR",
             )
         return Path(images)
     if benchmark.image_dataset is None:

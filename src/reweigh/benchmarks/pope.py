@@ -27,19 +27,22 @@ from reweigh.errors import InputError
 SPLITS = ("random", "popular", "adversarial")
 OUTCOMES = ("questions", "tp", "fp", "tn", "fn", "unparsed")
 """The counts that the figures are made of."""
-NO_QUESTION = "no such question was answered"
+NO_QUESTION = "no question of this kind was answered"
 METRICS = (
     MetricInfo("accuracy", "higher", headline=True, undefined=NO_QUESTION),
-    MetricInfo("precision", "higher", headline=True, undefined="no such question was answered yes"),
+    MetricInfo("precision", "higher", headline=True, undefined="no question of this kind was answered yes"),
     MetricInfo(
-        "recall", "higher", headline=True, undefined="no such question with the label yes was answered"
+        "recall",
+        "higher",
+        headline=True,
+        undefined="no question of this kind with the label yes was answered",
     ),
     MetricInfo(
         "f1",
         "higher",
         title="F1",
         headline=True,
-        undefined="no such question was answered yes, nor one with the label yes answered",
+        undefined="no question of this kind was answered yes, and none with the label yes was answered",
     ),
     MetricInfo("yes_ratio", headline=True, undefined=NO_QUESTION),
     MetricInfo("unparsed", "lower", undefined=NO_QUESTION),
@@ -95,7 +98,7 @@ PARSERS: Mapping[str, Callable[[str, str], str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class PopeQuestion(Question):
-    """Is this object in the image? The label says so, and the split how the object was chosen."""
+    """Is this object in the image? ``label`` says so, and ``split`` says how the object was chosen."""
 
     text: str
     label: str
@@ -184,8 +187,8 @@ class POPE(AskingBenchmark):
             }
         if self.repope is not None and not questions:
             raise InputError(
-                f"no question in {self.data_dir} is one of {self.repope}",
-                hint="both are on COCO's val2014 images",
+                f"none of the questions in {self.data_dir} is in {self.repope}",
+                hint="both must be about COCO's val2014 images",
             )
         return questions, dict(fate)
 

@@ -137,12 +137,12 @@ def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Ques
 def _other(response: Response, what: str, ours: str, theirs: str) -> InputError:
     return InputError(
         f"the response of id {response.id!r} has the {what} {theirs[:200]!r}, but the benchmark's is {ours[:200]!r}",
-        hint="the file has another order or version; give each answer the id of its question",
+        hint="the file has a different order or version; give each answer the id of its question",
     )
 
 
 def _plain(text: str) -> str:
-    """Return a question without the differences that programs add: white space and case."""
+    """Return a question without differences in white space and case, which programs add."""
     return " ".join(text.split()).casefold()
 
 

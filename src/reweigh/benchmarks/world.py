@@ -49,7 +49,7 @@ class World(Benchmark):
     ) -> None:
         for name, value, least in (("scenes", scenes, 1), ("scene_seed", scene_seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} is {value!r}", hint=f"give a whole number, {least} or more")
+                raise InputError(f"{name} cannot be {value!r}", hint=f"give a whole number, {least} or more")
         super().__init__(Path(data_dir))
         self.split = split
         self.count = scenes

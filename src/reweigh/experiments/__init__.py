@@ -1,1 +1,1 @@
-"""Studies: comparison, tuning and ablation of decoders, as functions a notebook can call."""
+"""Experiments: comparison, tuning and ablation of decoders, as functions for notebooks."""

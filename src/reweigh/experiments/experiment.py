@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STUDY = "study.json"
 """The sealed page of a finished study."""
 DECIDING = 100
-"""With fewer records an experiment warns that they decide nothing."""
+"""With fewer records, an experiment warns that they are too few to decide anything."""
 
 
 @dataclass(frozen=True)
@@ -258,11 +258,11 @@ def read(folder: str | Path) -> Frame:
         return Frame(rows, run.results["config"])
     if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
         raise InputError(
-            f"{folder} has several studies, each with other keys",
+            f"{folder} has several studies, each with different keys",
             hint=f"give the folder of one: {', '.join(str(folder / name) for name in finished[:3])} ...",
         )
     raise InputError(
         f"{folder} has no finished results",
-        hint="give the folder of a scored run or an experiment; one of an earlier version has to be run again, its "
+        hint="give the folder of a scored run or an experiment; run one of an earlier version again, its "
         "answers are kept",
     )

@@ -1,6 +1,6 @@
 """Steering vectors from labeled images: the model describes them, and its mentions are judged.
 
-Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt.
+Labels belong to tokens that the model wrote, and so do the states: each answer is read once more after its prompt.
 An answer that names absent objects is also paired with itself, without the sentences that name them. Answers are kept
 in a run folder that resumes and can be scored like any other.
 """
@@ -169,7 +169,7 @@ def _mentions(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, An
     found = details.get("mentions")
     if not isinstance(found, Sequence):
         raise InputError(
-            f"{name} labels no mentions, which steering vectors are made of",
-            hint="-b world or chair",
+            f"{name} does not label mentions, which steering vectors need",
+            hint="use -b world or -b chair",
         )
     return found

@@ -105,9 +105,7 @@ def tune_all(
     titles: dict[str, str] = {}
     for name, given in options.items():
         if tuned_name(name) in options:
-            raise InputError(
-                f"{tuned_name(name)} is what the tuned row of {name} is called", hint="rename it"
-            )
+            raise InputError(f"{tuned_name(name)} is reserved for the tuned row of {name}", hint="rename it")
         method = make_method(name, *loaded, given)
         if not (own := settings_of(name)) or method.reason is not None:
             continue

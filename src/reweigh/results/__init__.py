@@ -1,1 +1,1 @@
-"""What people look at: self-contained HTML pages, tables, colored mentions and small plots."""
+"""Output for people: self-contained HTML pages, tables, colored mentions and small plots."""

@@ -206,7 +206,7 @@ def lines(
 
 
 class Marks(NamedTuple):
-    """Named points joined by a line, others that are only marked, one to ring, and whether the chart is about them."""
+    """Named points joined by a line, points that are only marked, one to ring, and whether to emphasize them."""
 
     name: str
     points: Sequence[tuple[Value, Value]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = 12
 LONGEST = 6000
 OPEN = 6
-"""Responses of a card that are shown at once; the others are folded away."""
+"""Number of responses that a card shows; the others are folded away."""
 FindImage = Callable[[Id], Path | None]
 """From an item's id to its image file, or None if it is not found."""
 AnyId = TypeVar("AnyId", bound=Id)

@@ -125,7 +125,7 @@ class Frame:
         if not found.rows:
             raise InputError(
                 f"no differences to {reference!r} were computed",
-                hint=f"there are those to {self._references() or 'nothing'}",
+                hint=f"known references: {self._references() or 'none'}",
             )
         return found
 

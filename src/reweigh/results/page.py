@@ -1,6 +1,6 @@
-"""A page built part by part, with four faces: HTML, Markdown, LaTeX and the terminal.
+"""A page built part by part, with four output formats: HTML, Markdown, LaTeX and the terminal.
 
-Words and tables appear on every face; markup and drawings only in HTML, which needs no other file.
+Words and tables appear in every format; markup and drawings only in HTML, which needs no other file.
 """
 
 from __future__ import annotations

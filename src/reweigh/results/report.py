@@ -1,4 +1,4 @@
-"""What an experiment ends in: a page for people, numbers for programs, and a tidy frame, written under fixed names."""
+"""The output of an experiment: a page for people, numbers for programs, and a tidy frame, written under fixed names."""
 
 from __future__ import annotations
 

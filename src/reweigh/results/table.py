@@ -1,6 +1,6 @@
-"""One table, four faces: Markdown, LaTeX, HTML and the terminal.
+"""One table, four output formats: Markdown, LaTeX, HTML and the terminal.
 
-A cell is text, a number, an ``Estimate`` or None. Columns say in which direction a number is better, so that every face
+A cell is text, a number, an ``Estimate`` or None. Columns say in which direction a number is better, so that every format
 marks the same best values; ``shades`` mark what differs from a base for the better or for the worse.
 """
 

@@ -94,7 +94,7 @@ def _open_benchmark(
     if isinstance(judge, JudgeSettings):
         name = rated_by(name, judge.kind)
     made_with = dict(recorded.get("options", {}))
-    if name != recorded.get("name"):  # another kind of judge knows fewer options
+    if name != recorded.get("name"):  # another kind of judge takes fewer options
         made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
     folder = data or existing_folder(source.record, "data")
     return open_benchmark(name, folder, judge=judge, **{**made_with, **(options or {})})
@@ -251,8 +251,8 @@ def note_files(folder: Path) -> list[str]:
         first = path.read_bytes().splitlines(keepends=True)[:count]
         if count and sha256(b"".join(first)).hexdigest() != digest:
             raise ArtifactError(
-                f"{path} is not as it was when it was scored: it had {count} rows",
-                hint="rows were removed or exchanged; delete the run folder and run it again",
+                f"{path} has changed since it was scored: it had {count} rows",
+                hint="rows were removed or replaced; delete the run folder and run it again",
             )
         found.append(path.name)
     if lost := sorted(name for name in before if not (folder / name).exists()):

@@ -1,4 +1,4 @@
-"""What was measured: each cost with its ratio, as tables, a page and a frame. Knows nothing of what is measured."""
+"""What was measured: each cost with its ratio, as tables, a page and a frame. Independent of what is measured."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Measurement:
         cost: Its cost in ``unit``.
         unit: e.g. "ns per logit".
         ratio: Cost relative to ``against``, formed within rounds.
-        goal: The largest ratio this project asks of itself here.
-        memory: Peak memory above what was held before, in MiB, where it was looked at.
+        goal: The largest ratio this project aims for.
+        memory: Peak memory above what was held before, in MiB, if it was measured.
     """
 
     part: str
@@ -138,7 +138,7 @@ def _goal(one: Measurement) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, cores, memory, system, versions, threads and the moment."""
+    """Return processor, cores, memory, system, versions, threads and the time."""
     import torch
 
     from reweigh.method.kernels import choose_kernel

@@ -1,8 +1,8 @@
-"""Fair timing on a machine that others use too: variants take turns, and a ratio is formed within each round.
+"""Fair timing on a shared machine: variants take turns, and a ratio is formed within each round.
 
 CPU time of this process, so that waiting for a core does not count. A round runs every variant once, in an order
 that rotates; medians and their 95% intervals are over rounds. Every run is kept as it ends, so that stopping loses at
-most the one under way; figures are made of whole rounds.
+most the current one; figures use whole rounds only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Timing:
 
 
 class Rounds:
-    """How often to measure, and what was measured so far: also in ``folder``, where a later call resumes.
+    """The number of rounds, and the measurements so far, kept in ``folder`` so that a later call resumes.
 
     Args:
         count: Rounds of each comparison; six or more give 95% intervals.
@@ -69,7 +69,7 @@ class Rounds:
         clock: Callable[[], float] = time.process_time,
     ) -> None:
         if count < 1:
-            raise InputError(f"{count} rounds measure nothing", hint="give 1 or more")
+            raise InputError(f"the number of rounds cannot be {count}", hint="give 1 or more")
         self.count = count
         self.stopped = False
         self._path = None if folder is None else folder / KEPT

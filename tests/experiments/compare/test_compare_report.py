@@ -1,4 +1,4 @@
-"""A comparison's shades, places and examples, and the four faces of its page."""
+"""A comparison's shades, places and examples, and the four formats of its page."""
 
 from __future__ import annotations
 

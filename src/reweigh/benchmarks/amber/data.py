@@ -49,7 +49,7 @@ DATASET = Dataset(
             "1502887ac020f4bb7ea564af4e37bddcb030d61b78490d00f9da492a2307abb8",
         ),
     ),
-    by_hand="download the 1,004 images from the link on the page and give their folder with --option images=DIR",
+    by_hand="download the 1,004 images from the link on the page and pass their folder with --option images=DIR",
 )
 
 
@@ -87,7 +87,7 @@ class Words:
         return cls(associated, frozenset(safe.splitlines()), vocabulary)
 
     def candidates(self, objects: list[str]) -> list[tuple[str, int]]:
-        """List the words that stand for an object, with the object's index: associated ones, then the objects."""
+        """List the words that stand for an object, with the object's index: associated words, then the objects' names."""
         near = [(word, index) for index, name in enumerate(objects) for word in self._near(name)]
         return near + [(name, index) for index, name in enumerate(objects)]
 

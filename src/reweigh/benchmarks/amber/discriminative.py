@@ -42,10 +42,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Reported groups of kinds: all questions together, then each dimension."""
 
-NO_TRUTH = "no such question has the truth no"
+NO_TRUTH = "no question of this kind has the true answer no"
 METRICS = (
-    MetricInfo("accuracy", "higher", headline=True, undefined="no such question was answered"),
-    MetricInfo("precision", "higher", headline=True, undefined="no such question was answered no"),
+    MetricInfo("accuracy", "higher", headline=True, undefined="no question of this kind was answered"),
+    MetricInfo("precision", "higher", headline=True, undefined="no question of this kind was answered no"),
     MetricInfo("recall", "higher", headline=True, undefined=NO_TRUTH),
     MetricInfo("f1", "higher", title="F1", headline=True, undefined=NO_TRUTH),
     MetricInfo("unparsed", "lower", headline=True, undefined="there are no answers"),
@@ -215,6 +215,6 @@ def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Estima
         chair, f1 = generative.figures(counts)["chair"], figures(counts)["f1"]
         return {"amber_score": ((100 - chair) + f1) / 2}
 
-    reason = "it needs mentions in descriptions and answers to questions whose truth is no"
+    reason = "it needs mentions in descriptions, and answers to questions whose true answer is no"
     metric = MetricInfo("amber_score", "higher", undefined=reason)
     return intervals([*descriptions, *answers], joined, metrics=[metric])[metric.name]

@@ -22,7 +22,7 @@ from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, langu
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
 
-SMOOTHING = 0.001  # where the official scorer starts every counter of a denominator
+SMOOTHING = 0.001  # the official scorer starts every counter of a denominator here
 
 NO_RESPONSE = "there are no responses"
 METRICS = (
@@ -201,7 +201,7 @@ def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, d
     ``auto`` takes the table of near pairs if one is given, else spaCy's model if it is installed, else exact words only.
     """
     if wanted not in ("auto", "spacy", "table", "exact"):
-        raise InputError(f"{wanted!r} is not a similarity", hint="use auto, spacy, table or exact")
+        raise InputError(f"unknown similarity {wanted!r}", hint="use auto, spacy, table or exact")
     if wanted == "auto":
         installed = importlib.util.find_spec(MODEL) is not None
         wanted = "table" if table is not None else "spacy" if installed else "exact"
@@ -239,7 +239,7 @@ def read_pairs(path: str | Path) -> set[frozenset[str]]:
 
 def _is_near(row: Any) -> bool:
     if len(row) not in (2, 3) or not all(isinstance(word, str) for word in row[:2]):
-        raise ValueError(f"expected two words and perhaps a number, got {row!r}")
+        raise ValueError(f"expected two words and optionally a number, got {row!r}")
     return len(row) == 2 or float(row[2]) > THRESHOLD
 
 
@@ -249,13 +249,14 @@ def _spacy_similarity() -> tuple[Similar, dict[str, Any]]:
     except ImportError as error:
         raise InputError(
             "the similarity 'spacy' needs spaCy, which is not installed",
-            hint=f"pip install spacy && python -m spacy download {MODEL}, or give near pairs with --option table=FILE",
+            hint=f"pip install spacy && python -m spacy download {MODEL}, or pass near pairs with --option table=FILE",
         ) from error
     try:
         model = spacy.load(MODEL)
     except OSError as error:
         raise InputError(
-            f"spaCy's model {MODEL} is not installed", hint=f"get it with: python -m spacy download {MODEL}"
+            f"spaCy's model {MODEL} is not installed",
+            hint=f"install it with: python -m spacy download {MODEL}",
         ) from error
     document = cache(model)
 

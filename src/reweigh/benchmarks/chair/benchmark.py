@@ -92,7 +92,7 @@ class CHAIR(Benchmark):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.images < 1:
-            raise InputError(f"{self.images} images cannot be drawn", hint="give a whole number, 1 or more")
+            raise InputError(f"cannot draw {self.images} images", hint="give a whole number, 1 or more")
 
     @cached_property
     def finder(self) -> MentionFinder:

@@ -145,5 +145,7 @@ class Vocabulary:
         for row in rows:
             for word in row:
                 if category_of.setdefault(word, row[0]) != row[0]:
-                    raise InputError(f"{where} gives {word!r} to both {category_of[word]!r} and {row[0]!r}")
+                    raise InputError(
+                        f"{where} lists {word!r} under both {category_of[word]!r} and {row[0]!r}"
+                    )
         return cls(tuple(row[0] for row in rows), category_of, sha256_text(text))

@@ -1,6 +1,6 @@
 """Fetch one complete file: from a URL, resuming a partial download, or from a local copy.
 
-Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a truncated
+Bytes are collected in ``<name>.part``; the file gets its name only when length and checksum agree. So a truncated
 download is never taken for a complete one.
 """
 
@@ -77,7 +77,7 @@ def download(
             advance(position - reported)
             reported = position
 
-    # Encoded bodies would make lengths and ranges mean something else.
+    # Compressed bodies would change what lengths and ranges refer to.
     headers = {"Accept-Encoding": "identity"}
     with httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client:
         for attempt in range(attempts):
@@ -169,7 +169,7 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
         # endless redirects, bodies that cannot be decoded
         raise FetchError(
             f"{file.url} cannot be fetched ({error or type(error).__name__})",
-            hint="get it by hand from the dataset's page and give it with --from",
+            hint="download it from the dataset's page and pass it with --from",
         ) from error
     got = part.stat().st_size
     if expected is not None and got < expected:
@@ -180,7 +180,7 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
 def _check_status(answer: httpx.Response, file: File) -> None:
     if file.url.startswith("https:") and answer.url.scheme != "https":
         raise FetchError(
-            f"{file.url} redirects to {answer.url}, which is not encrypted", hint="fetch it by hand"
+            f"{file.url} redirects to {answer.url}, which is not encrypted", hint="download it yourself"
         )
     if answer.status_code in (200, 206):
         return
@@ -188,7 +188,7 @@ def _check_status(answer: httpx.Response, file: File) -> None:
         raise _Cut(f"HTTP {answer.status_code}")
     raise FetchError(
         f"{file.url} returned HTTP {answer.status_code}",
-        hint="the file may have moved; get it by hand from the dataset's page and give it with --from",
+        hint="the file may have moved; download it from the dataset's page and pass it with --from",
     )
 
 
@@ -200,14 +200,16 @@ def _announced(answer: httpx.Response, file: File, start: int) -> int | None:
         if file.size not in (None, whole):
             raise FetchError(
                 f"{file.name} has {whole:,} bytes at {file.url}, but the catalogue says {file.size:,}",
-                hint="it is another version; get the right one by hand and give it with --from",
+                hint="this is a different version; download the right one yourself and pass it with --from",
             )
         return whole
-    chunked = "chunked" in answer.headers.get("transfer-encoding", "").lower()  # marks its own end
+    chunked = (
+        "chunked" in answer.headers.get("transfer-encoding", "").lower()
+    )  # chunked bodies mark their own end
     if file.size is None and file.checksum is None and not chunked:
         raise FetchError(
             f"{file.url} does not say how long it is, and neither size nor checksum is known",
-            hint="fetch it by hand and give it with --from",
+            hint="download it yourself and pass it with --from",
         )
     return None
 
@@ -225,7 +227,7 @@ def _write(answer: httpx.Response, file: File, part: Path, start: int, reached: 
                 _forget(part)
                 raise FetchError(
                     f"{file.url} sends more than the {most:,} bytes of {file.name}",
-                    hint="it is another version, or not the file; get it by hand and give it with --from",
+                    hint="this is a different version or file; download the right one yourself and pass it with --from",
                 )
 
 

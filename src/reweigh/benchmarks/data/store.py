@@ -27,7 +27,7 @@ Receipt = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A benchmark's files, their license, and what has to be done by hand."""
+    """A benchmark's files, their license, and what the user has to do."""
 
     name: str
     title: str
@@ -200,7 +200,7 @@ def _problems(folder: Path, file: File, entry: Receipt, *, thorough: bool) -> li
         if not isinstance(content, dict):
             return [f"the receipt does not say what {file.name} holds"]
         return [
-            f"{name} {'is missing' if not (folder / name).is_file() else 'has another size'}"
+            f"{name} {'is missing' if not (folder / name).is_file() else 'has a different size'}"
             for name, size in content.items()
             if not (folder / name).is_file() or (folder / name).stat().st_size != size
         ]
@@ -226,14 +226,14 @@ def _receipt(entry: Dataset) -> dict[str, Receipt]:
     files = page.get("files") if isinstance(page, dict) else None
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise ArtifactError(
-            f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data {entry.name}"
+            f"{path} is not a receipt written by reweigh", hint=f"remove it, then: reweigh data {entry.name}"
         )
     return dict(files)
 
 
 @contextmanager
 def parsing(problem: str, hint: str | None = None) -> Iterator[None]:
-    """Turn the failure to find a key or a type in a benchmark's own file into an error that names the problem."""
+    """Report a missing key or a wrong type in a benchmark's own file as an error that names the problem."""
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
@@ -254,6 +254,6 @@ def require_file(data_dir: Path, name: str, *, benchmark: str) -> Path:
     if not found:
         raise InputError(
             f"{name} is not in {data_dir}",
-            hint=f"fetch it with `reweigh data {benchmark}`, or give the folder of your own copy",
+            hint=f"fetch it with `reweigh data {benchmark}`, or pass the folder of your own copy",
         )
     return found[0]

@@ -37,7 +37,7 @@ PATIENCE = 600.0
 LARGEST_REPLY = 1 << 22
 """Maximum bytes of a reply."""
 SHORTEST_SECRET = 4
-"""A shorter secret would be struck out of ordinary words."""
+"""Shorter secrets are not redacted, because they would also match parts of ordinary words."""
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Endpoint:
         first_wait: float = 1.0,
     ) -> None:
         if attempts < 1:
-            raise InputError(f"{attempts} attempts: at least one is needed")
+            raise InputError(f"attempts must be at least 1, not {attempts}")
         _require_positive(timeout=timeout, per_minute=per_minute)
         self.base_url, login, query = split_address(base_url)
         self.model = model
@@ -188,7 +188,7 @@ class Endpoint:
             if len(content) > LARGEST_REPLY:
                 raise JudgeError(
                     f"the {self.role} at {self.base_url} sends more than {LARGEST_REPLY:,} bytes for one answer",
-                    hint="check the address: this is not a reply",
+                    hint="check the address: this cannot be a judge's reply",
                 )
             if time.monotonic() > until:
                 raise PassingError("it did not answer in time")
@@ -216,7 +216,9 @@ class Endpoint:
 
     def _hint(self, status: int, message: str) -> str:
         """Say what to do about a permanent refusal."""
-        return self.hints.get(status, "the request itself is not accepted; check model and base URL")
+        return self.hints.get(
+            status, "the server rejects the request itself; check the model name and base URL"
+        )
 
 
 def _complaint(content: bytes) -> tuple[str, str]:
@@ -249,11 +251,11 @@ def _key(variable: str | None, url: str) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise InputError(f"the key in {variable} has characters that no HTTP header can carry")
+        raise InputError(f"the key in {variable} has characters that are not allowed in an HTTP header")
     if not key and url.startswith(DEFAULT_URL):
         raise InputError(
             f"the environment variable {variable} has no key for the judge at {url}",
-            hint=f"export {variable}=..., or give a server that needs none with --judge-option url=URL",
+            hint=f"export {variable}=..., or name a server that needs no key with --judge-option url=URL",
         )
     return key
 

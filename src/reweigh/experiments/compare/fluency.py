@@ -60,7 +60,7 @@ def read_again(
 
 
 def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:
-    """Return the lowest probability of a token of a text behind a prompt; the first, which begins it, is left out."""
+    """Return the lowest probability of a token of a text after its prompt; the first token is left out."""
     tokenizer = tokenizer_of(processor)
     ids = tokenizer(f" {text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
     ids = ids.to(inputs["input_ids"].device)
@@ -73,7 +73,7 @@ def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: st
 
 
 def broken_share(notes: Sequence[Mapping[str, Any]]) -> float:
-    """Return the share of texts with an improbable token; 0 where none was read again, as by an earlier version."""
+    """Return the share of texts with an improbable token; 0 if none was read again, as in runs of earlier versions."""
     lowest = [probability for note in notes for probability in note.get(LOWEST, [])]
     return sum(one < IMPROBABLE for one in lowest) / len(lowest) if lowest else 0.0
 
@@ -89,7 +89,7 @@ def degenerate(
         base, *others = [method for method in methods if method.name in found]
         texts = {method: list(scored.texts.values()) for method, scored in found.items()}
         said += [
-            f"{other.title} wrote exactly the texts of {one.title} on {name}: their difference changed no word."
+            f"{other.title} wrote exactly the texts of {one.title} on {name}: what differs between them changed no word."
             for one, other in combinations([base, *others], 2)
             if texts[one.name] == texts[other.name]
         ]
@@ -101,12 +101,12 @@ def degenerate(
                 )
             share = unfinished(texts[method.name])
             if share - unfinished(texts[base.name]) > UNFINISHED:
-                said.append(f"{method.title} leaves {share:.0%} of its texts on {name} without an end.")
+                said.append(f"{method.title} leaves {share:.0%} of its texts on {name} unfinished.")
             share = broken[name][method.name]
             if share - broken[name][base.name] > BROKEN:
                 said.append(
                     f"{method.title} breaks its sentences: {share:.0%} of its texts on {name} contain a word that the "
-                    f"model itself gives a probability below 1 in {1 / IMPROBABLE:,.0f}; object metrics do not see that."
+                    f"model itself gives a probability below 1 in {1 / IMPROBABLE:,.0f}; object metrics do not show this."
                 )
     return said
 

@@ -35,7 +35,7 @@ DEFAULTS = "official defaults"
 TUNED = "tuned"
 """Label of the variant that is a method's tuned row."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
-"""What a variant may be called; it is part of a folder's name."""
+"""Pattern of a variant's label, which becomes part of a folder's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Method:
     """One row of the comparison.
 
     Attributes:
-        name: Registered name of the decoder, with the label of a variant behind an ``@``.
+        name: Registered name of the decoder, followed by ``@`` and a label for a variant.
         title: The name as papers write it.
         session: The decoder tied to the model; ``None`` where the model cannot serve it.
         reason: Why it cannot be served.
@@ -141,9 +141,7 @@ def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[
         if not dot or not option:
             raise InputError(f"the option {pair!r} is not of the form {form}")
         if method not in found:
-            raise InputError(
-                f"{pair!r} is about {method!r}, which is not compared", hint="add it to --methods"
-            )
+            raise InputError(f"{pair!r} is for {method!r}, which is not compared", hint="add it to --methods")
         found[method][option.replace("-", "_")] = value
     return found
 

@@ -22,7 +22,7 @@ from reweigh.runs.task import Runs
 
 
 def page_of(method: Method) -> dict[str, Any]:
-    """Return what the driver has to know of a method: everything but its session."""
+    """Return what the driver needs to know about a method: everything but its session."""
     return {one.name: getattr(method, one.name) for one in fields(method) if one.name != "session"}
 
 
@@ -68,7 +68,7 @@ def compare_on(
 
 
 def worker_turns(workers: Pool, runs: Runs, methods: Sequence[Method], out: Path) -> Turns:
-    """Have workers answer what some methods have not."""
+    """Have workers answer the batches that some methods still lack."""
     served = served_arms(methods, runs)
     take = ask_workers(
         workers, runs, {out / runs.task.name / arm.name: arm.open().decoding for arm in served}

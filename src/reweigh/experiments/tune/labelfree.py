@@ -52,14 +52,14 @@ def open_pictures(folder: Path, *, limit: int | None = None) -> Task:
 
 
 def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
-    """Find objects in texts as a benchmark does: the embedded world's names, CHAIR's synonyms, a third party's."""
+    """Find objects in texts as a benchmark does: the embedded world's names, CHAIR's synonyms, or a plugin's own."""
     from reweigh.benchmarks.open import open_benchmark
 
     return open_benchmark(name, data).objects
 
 
 Describe = Callable[[Where], Sequence[str]]
-"""Describes all pictures at a layer and beta; without a layer as the base model does."""
+"""Describes all pictures at a layer and beta; without a layer, with the base model."""
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
 

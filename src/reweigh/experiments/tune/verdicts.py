@@ -1,4 +1,4 @@
-"""What a verifier said, each question asked once; CHAIR's counts with it in place of labels; whether it can be trusted.
+"""A verifier's answers, CHAIR's counts with them in place of labels, and whether the verifier can be trusted.
 
 ``verifier.json`` says who answers about which pictures. Every verdict in ``verdicts.jsonl`` is sealed with the hash of that
 page as soon as it is given, so a stopped search resumes, and a verdict that was edited or belongs to another verifier is
@@ -92,7 +92,7 @@ class Asking:
         for name, gap in found.items():
             if not math.isfinite(gap):
                 raise NumericsError(
-                    f"the verifier answers {gap} when asked for {name!r} in {image}",
+                    f"the verifier answers {gap} when asked about {name!r} in {image}",
                     hint="load the verifier in another dtype, or use another verifier",
                 )
         rows = ({"record": number, "object": name, "gap": gap} for name, gap in found.items())
@@ -190,13 +190,13 @@ class Trust:
     def refusal(self) -> str | None:
         """Return why no point may be chosen by these answers, if so."""
         if self.j is None:
-            return "no object is named by every point, or no known absent could be asked for"
+            return "no object is named by every point, or there was no known absent to ask about"
         if self.j < LEAST_J:
             return f"the verifier hardly distinguishes present from absent objects (J {self.j:.2f}, at least {LEAST_J:g})"
         if self.denied < LEAST_DENIED:
             return (
                 f"it denies only {self.denied} mentions of the base (at least {LEAST_DENIED} are needed): "
-                "use more pictures, or the model hallucinates too little to choose by"
+                "use more pictures, unless the model hallucinates too little for any choice"
             )
         return None
 

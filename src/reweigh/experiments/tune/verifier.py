@@ -117,7 +117,7 @@ class ServedVerifier:
         return gaps
 
     def probe(self) -> None:
-        """Ask about a gray picture: an address, model or vocabulary that cannot answer is found before anything long."""
+        """Ask about a gray picture: find an address, model or vocabulary that cannot answer before the long work starts."""
         from PIL import Image
 
         self.ask(Image.new("RGB", (224, 224), "gray"), ["person"])
