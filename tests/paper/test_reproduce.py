@@ -54,7 +54,7 @@ def test_calibration_and_tuning_share_no_image(coco, tmp_path):
     assert len(drawn) == len(tuned) == 5
     assert tuned.isdisjoint(path.name for path in drawn)
     assert all(path.parent.name == "train2014" for path in drawn)
-    with pytest.raises(InputError, match="tuned"):
+    with pytest.raises(InputError, match="tuning"):
         Protocol("m", coco, tmp_path).draw()  # twelve images are all tuned on
 
 

@@ -270,5 +270,5 @@ def test_tables_have_names_and_one_of_them_is_the_default(world):
         Served(world.model, world.processor, name=MODEL, table=table_path(), tables={"kitchen": "no/such"})
     with pytest.raises(InputError, match="default"):
         Served(world.model, world.processor, name=MODEL, tables={"a": table_path()})
-    with pytest.raises(InputError, match="called"):
+    with pytest.raises(InputError, match="name 'a b'"):
         Served(world.model, world.processor, name=MODEL, table=table_path(), tables={"a b": table_path()})

@@ -172,7 +172,7 @@ def main() -> None:
     try:
         app()
     except SystemExit as ended:
-        if start.was_stopped() and ended.code == 128 + signal.SIGINT:  # Typer's, where no command had begun
+        if start.was_stopped() and ended.code == 128 + signal.SIGINT:  # Typer's, if no command had started
             _end_stopped()
         raise
     except BrokenPipeError:

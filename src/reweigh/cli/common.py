@@ -158,7 +158,7 @@ class Point:
 
 
 def table_of(name: str, table: str | None, layer: int | None = None) -> str:
-    """Return a command's table once it is known to have the layer; the embedded model brings its own."""
+    """Return a command's table after checking that it has the layer; the embedded model brings its own."""
     if table is None and name == WORLD:
         from reweigh.world import table_path
 

@@ -42,7 +42,7 @@ class Why:
 
     def __post_init__(self) -> None:
         if not self.why and (self.step is not None or self.plot is not None):
-            raise InputError("--step and --plot belong to --why", hint="add --why")
+            raise InputError("--step and --plot need --why", hint="add --why")
         if self.plot is not None and self.plot.suffix.lower() != ".svg":
             raise InputError(
                 f"--plot must end in .svg, not {self.plot.suffix or 'nothing'}: {self.plot}",

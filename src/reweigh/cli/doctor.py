@@ -37,7 +37,7 @@ def doctor(
         _print_points()
         return
     if model is None:
-        raise typer.BadParameter("give a model, or --points", param_hint="MODEL")
+        raise typer.BadParameter("name a model, or use --points", param_hint="MODEL")
     from reweigh.engines.transformers.examine import examine
     from reweigh.images import read_image
 
@@ -83,7 +83,7 @@ def _print_comparison(report: dict[str, Any]) -> None:
         *(f"  differs: {one}" for one in report["differences"]),
     ]
     if not report["lens"]["holds"]:
-        verdict = "NOT supported: the lens is not this model's output path"
+        verdict = "NOT supported: norm and head do not reproduce this model's logits"
     elif report["shares_tables"]:
         verdict = "computed alike; a table made with one engine can be used with the other"
     elif report["differences"]:
@@ -91,7 +91,9 @@ def _print_comparison(report: dict[str, Any]) -> None:
             "a table made with transformers is refused here; make one with `reweigh calibrate --engine mlx`"
         )
     else:
-        verdict = "NOT supported: mlx-vlm computes something else, and no known difference explains it; please report it"
+        verdict = (
+            "NOT supported: mlx-vlm's results differ, and no known difference explains it; please report it"
+        )
     typer.echo("\n".join([*lines, f"verdict: {verdict}"]))
 
 
@@ -142,6 +144,10 @@ def _print(report: dict[str, Any]) -> None:
         )
     lines.append(
         "verdict: "
-        + ("supported" if parity["holds"] else "NOT supported: the lens is not this model's output path")
+        + (
+            "supported"
+            if parity["holds"]
+            else "NOT supported: norm and head do not reproduce this model's logits"
+        )
     )
     typer.echo("\n".join(lines))

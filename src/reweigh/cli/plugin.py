@@ -29,7 +29,7 @@ def load_plugin(path: Path) -> None:
     """
     where = path.resolve()
     if not where.is_file():
-        raise InputError(f"the plugin {path} does not exist", hint="--plugin takes a Python file")
+        raise InputError(f"the plugin {path} does not exist", hint="--plugin needs a Python file")
     digest = sha256_file(where)
     if _loaded.get(where) == digest:
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 MINUTE = 60.0
-"""Seconds that are measured for the estimate of a plan."""
+"""Seconds to measure for the estimate of a plan."""
 DONE = "reproduce.json"
 """The finished steps, with their commands."""
 
@@ -41,7 +41,7 @@ def reproduce(
     plan: bool = typer.Option(
         False,
         "--plan",
-        help="Only print what will be run, what is missing, and hours from a measured minute.",
+        help="Only print the commands, what is missing, and an estimate of the hours.",
     ),
     limit: int = typer.Option(None, min=1, help="Fewer images for each part, for a trial."),
     max_new_tokens: int = typer.Option(None, min=1, help="Shorter answers, for a trial."),
@@ -77,7 +77,7 @@ def reproduce(
             _run(step, out / DONE)
     page = out / "study" / "paper" / "index.html"
     common.finish(
-        page, then="send the page's folder, and what the model and machine were: docs/studies.md says where"
+        page, then="publish the page's folder with your model and machine; docs/studies.md says where"
     )
 
 
@@ -140,5 +140,5 @@ def _show_plan(table: object, missing: list[str], steps: list[Step], pace: Pace 
     total = sum(pace.hours(one) for one in steps if one.missing is None)
     typer.echo(
         f"About {total:.1f} hours here: a greedy description took {pace.description:.1f} s, one word {pace.word:.2f} s; the "
-        "rivals count by their published latency, and the analyses roughly."
+        "rivals are estimated from their published latency, and the analyses are a rough guess."
     )

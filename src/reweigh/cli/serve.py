@@ -82,7 +82,7 @@ def serve(
         "--table",
         "-t",
         metavar="[NAME=]TABLE",
-        help="Table folder or Hub repository, repeatable; requests choose by name, and the one without is the default.",
+        help="Table folder or Hub repository, repeatable; requests choose by NAME, the table without a name is the default.",
     ),
     layer: int = common.LAYER,
     beta: float = common.BETA,
@@ -100,7 +100,7 @@ def serve(
     limit: list[str] = typer.Option(
         [],
         metavar="NAME=VALUE",
-        help=f"What the server accepts at most, repeatable; by default {LIMITS}.",
+        help=f"Upper bound on what the server accepts, repeatable; by default {LIMITS}.",
         rich_help_panel=common.ADVANCED,
     ),
     allow_urls: str = typer.Option(
@@ -128,7 +128,7 @@ def serve(
     if key is None and not is_loopback(host) and not without_key:
         raise InputError(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
-            hint=f"export {KEY}=..., or give --without-key",
+            hint=f"export {KEY}=..., or pass --without-key",
         )
     bounds = Bounds.of({**context.meta.get(LIMIT, {}), **parse_options(limit)})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
@@ -157,7 +157,7 @@ def serve(
             log_prompts=log_prompts,
         )
         if served.reason is not None:
-            typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
+            typer.echo(f"ReWEIGH is not available: {served.reason}", err=True)
         run(server, address, host=host, json=common.wants_json())
 
 
@@ -166,7 +166,9 @@ def _tables(
 ) -> tuple[dict[str, str], str | None]:
     """Return the tables that requests choose by name, and the default one; refuse those that cannot be used."""
     if named and DEFAULT not in named and model != common.WORLD:
-        raise InputError("every table has a name", hint="requests that name none need one: add --table TABLE")
+        raise InputError(
+            "every table has a name", hint="add --table TABLE as the default for requests that name none"
+        )
     point = common.Point(table=named.pop(DEFAULT, None), layer=layer, beta=beta)
     for source in named.values():
         common.table_of(model, source)

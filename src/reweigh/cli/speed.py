@@ -116,7 +116,7 @@ def measure(
     else:
         _print_missed(measured)
     if stopped or plan.stopped:
-        later = "repeat the command to resume" if out else "give --out to be able to resume"
+        later = "repeat the command to resume" if out else "use --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
         raise typer.Exit(start.exit_code())
     return measured

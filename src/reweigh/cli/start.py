@@ -20,7 +20,7 @@ IMPORTING = "<frozen importlib"
 """Begins the file name of the frames that import a module."""
 
 _stopped: list[int] = []
-"""The signal that stops this process, once one came."""
+"""The signal that stopped this process, if any."""
 
 _told: list[bool] = []
 
@@ -77,7 +77,7 @@ def tell() -> None:
     if _told:
         return
     _told.append(True)
-    with suppress(OSError, ValueError):  # the terminal may be what has gone
+    with suppress(OSError, ValueError):  # the terminal itself may be gone
         sys.stderr.write("stopped; run the same command again to resume\n")
         sys.stderr.flush()
 

@@ -104,7 +104,11 @@ def study(
             written.append(out / "paper" / INDEX)
     found = {"material": material.record(), "studies": [one.to_json() for one in outcomes]}
     common.show(found, lambda: _show(outcomes))
-    then = f"open {written[-1]}" if paper else "the same command with --paper, beside the paper's numbers"
+    then = (
+        f"open {written[-1]}"
+        if paper
+        else "the same command with --paper, to see the paper's numbers beside yours"
+    )
     common.finish(*written, then=then)
 
 

@@ -72,7 +72,7 @@ def _card(table: ReferenceTable, repo: str | None) -> str:
     on_hub = model.count("/") == 1 and not model.startswith((".", "/"))
     facts = {
         "layer": f"{table.layer} of {identity.get('blocks', '?')}",
-        "operating point": str(table.point or "none recorded: give beta"),
+        "operating point": str(table.point or "none recorded: pass beta"),
         "registered tokens": f"{len(table):,}",
         "calibrated on": f"{made.get('images', '?')} unlabeled pictures, prompt {made.get('prompt', '?')!r}",
         "lens dtype": made.get("dtype", "?"),

@@ -1,4 +1,4 @@
-"""What every study is given: the corpora of both image sets, the table in use and its variants, and the model.
+"""The inputs of every study: the corpora of both image sets, the table in use and its variants, and the model.
 
 What a pass over the images kept is in the corpora. What needs the model is answered again under an edit, with the kept
 evidence: every setting is an arm with one run folder, which resumes and which all studies share. The base answers are
@@ -38,7 +38,7 @@ from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
 EMBEDDED = "reweigh world"
-"""What tables of the embedded model call it."""
+"""The embedded model's name in its tables."""
 FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
 """Figures of CHAIR, and what the paper's tables call them."""
 BASE, PROBABILITY = "base", "probability"

@@ -111,8 +111,8 @@ def calibration_images(table: ReferenceTable, source: Path | None, drawings: Pat
         return open_corpus(source)
     if not world:
         raise InputError(
-            "the calibration images are not given",
-            hint="give the folder or manifest that the table was calibrated on: --calibration IMAGES",
+            "no calibration images were given",
+            hint="pass the folder or manifest that the table was calibrated on: --calibration IMAGES",
         )
     for scene in scenes("calibration", int(table.made_with["images"])):
         draw(scene, drawings)
@@ -127,7 +127,7 @@ def calibration_corpus(
     if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], runs.template)):
         raise MismatchError(
             "the table was calibrated with a different prompt template from the one in use",
-            hint="give the calibration's template with --model-option template=TEXT",
+            hint="pass the calibration's template with --model-option template=TEXT",
         )
     corpus = make_corpus(
         *loaded,
@@ -151,5 +151,5 @@ def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
         raise MismatchError(
             f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
             f"in use has {table.scale:.6g} and {len(table)}; {compared['common']} tokens are in both",
-            hint="give the images that the table was calibrated on, and the model as it was then",
+            hint="pass the images that the table was calibrated on, and the model as it was then",
         )

@@ -138,7 +138,7 @@ class Protocol:
         files = {identity: name for identity, name in named.items() if identity not in tuned}
         if not files:
             raise InputError(
-                f"{self.coco} has no training image that is not tuned on", hint="use all of train2014"
+                f"every training image in {self.coco} is used for tuning", hint="use all of train2014"
             )
         chosen = sample_images(files, count=IMAGES, seed=CALIBRATION_SEED)[: self.images]
         paths = [find_image(self.coco, files[identity]).resolve() for identity in chosen]

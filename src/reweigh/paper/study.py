@@ -30,7 +30,7 @@ from reweigh.results.charts import MUTED, chart, dots
 from reweigh.results.frame import Frame, Key, Row
 
 LEAST_IMAGES = 30
-"""No study prints a number for fewer images."""
+"""With fewer images, no study prints a number."""
 FIGURE, FRAGMENT = "figure", "fragment.html"
 """A study's drawing (.png and .svg), and markup that it adds to its part of the page."""
 Need = Callable[[Material], str | None]

@@ -279,7 +279,7 @@ class Server:
         """``GET /health`` and ``GET /health/ready``: whether the server accepts requests now."""
         status = "ok"
         if self.scheduler.busy_seconds() > self.bounds.seconds:
-            status = "busy beyond the time of a request"
+            status = "busy for longer than a request may take"
         elif not self.scheduler.takes_more():
             status = "queue full"
         return JSONResponse({"status": status}, status_code=200 if status == "ok" else 503)
@@ -302,7 +302,7 @@ class Server:
         """``GET /inspect/scene?number=N``."""
         number = request.query_params.get("number", "0")
         if not number.isascii() or not number.isdigit() or len(number) > 9:
-            raise invalid("number", "number must be a whole number from 0")
+            raise invalid("number", "number must be a whole number, 0 or more")
         return await asyncio.to_thread(inspect.scene, self.served, int(number))
 
     def _question(

@@ -27,7 +27,7 @@ from reweigh.serve.recall import Recall
 from reweigh.serve.row import GrowingText, Picker, Piece, Row
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
-"""``generate`` takes what the rows picked."""
+"""Each row picks its own token; ``generate`` only has to take it."""
 
 
 def streams(session: Session) -> bool:
@@ -37,7 +37,7 @@ def streams(session: Session) -> bool:
 
 
 class Abandoned(Exception):
-    """Nobody waits for the answers any more."""
+    """No client is waiting for the answers anymore."""
 
 
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:

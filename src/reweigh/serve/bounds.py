@@ -78,7 +78,7 @@ def name_tables(given: Iterable[str]) -> dict[str, str]:
         if name in found:
             raise InputError(
                 f"two tables are called {name}: {found[name]} and {source}",
-                hint="one table has no name and is the default; give the others as NAME=TABLE",
+                hint="only the default table has no name; pass the others as NAME=TABLE",
             )
         if not source:
             raise InputError(f"the table {name} has no folder", hint="--table NAME=FOLDER")

@@ -39,7 +39,7 @@ def make_rows(
 ) -> list[Row]:
     """Make the rows of a request, one for each choice; refuse what cannot be decoded."""
     if asked.n > bounds.choices:
-        raise invalid("n", f"n is {asked.n}; this server takes {bounds.choices}")
+        raise invalid("n", f"n is {asked.n}; this server allows at most {bounds.choices}")
     options, name = asked.options, _decoder(served, asked)
     try:
         table = _table(served, asked)
@@ -66,8 +66,8 @@ def make_rows(
     if options.trace and most * asked.n > TRACED_TOKENS:
         raise invalid(
             "reweigh.trace",
-            f"reweigh.trace: {asked.n} answers of {most:,} tokens are too long; this server traces {TRACED_TOKENS:,} "
-            "tokens of a request",
+            f"reweigh.trace: {asked.n} answers of {most:,} tokens are too long; this server traces at most "
+            f"{TRACED_TOKENS:,} tokens per request",
         )
     return [
         Row(
@@ -136,7 +136,7 @@ def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
     """Refuse a prompt longer than the server or the model takes."""
     if prompt > bounds.prompt_tokens or (served.context is not None and prompt >= served.context):
         most = min(bounds.prompt_tokens, (served.context or prompt + 1) - 1)
-        told = f"the prompt has {prompt:,} tokens; this server takes {most:,}"
+        told = f"the prompt has {prompt:,} tokens; this server allows at most {most:,}"
         raise invalid("messages", told, code="context_length_exceeded")
 
 

@@ -138,7 +138,7 @@ def heat(served: Served, asked: HeatRequest, prepared: Prepared) -> dict[str, An
         "token": token,
         "text": str(tokenizer.decode([token])),
         "layers": [_heat_of(served, found, layer, token, grids) for layer in layers],
-        "reason": None if grids else "the positions of this family have no place in the picture",
+        "reason": None if grids else "this family's positions do not map to places in the picture",
     }
 
 

@@ -43,7 +43,7 @@ async def find_pictures(
         if isinstance(part, ImagePart)
     }
     if len(urls) > bounds.images:
-        told = f"{len(urls)} images were given; this server takes {bounds.images}"
+        told = f"{len(urls)} images were given; this server allows at most {bounds.images}"
         raise invalid("messages", told, code="too_many_images")
     found: dict[str, str | bytes] = {}
     for param, url in urls.items():
@@ -77,7 +77,7 @@ def _decoded(url: str, param: str, bounds: Bounds) -> bytes:
         raise invalid(param, told, code="invalid_image_url")
     size = len(payload) * 3 // 4 - payload[-2:].count("=")
     if size > bounds.image_bytes:
-        told = f"an image has {size:,} bytes; this server takes {bounds.image_bytes:,}"
+        told = f"an image has {size:,} bytes; this server allows at most {bounds.image_bytes:,}"
         raise invalid(param, told, code="image_too_large", status=413)
     try:
         return base64.b64decode(payload, validate=True)

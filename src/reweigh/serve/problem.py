@@ -68,7 +68,7 @@ def problem_of(error: BaseException, hidden: Iterable[str] = (), *, param: str |
     if isinstance(error, Problem):
         return error
     if not isinstance(error, ReweighError) or not isinstance(error, InputError | UnsupportedError):
-        return Problem(500, "the server failed on this request; its log says more", code="internal_error")
+        return Problem(500, "the server failed to answer this request; see its log", code="internal_error")
     message = error.message if error.hint is None else f"{error.message} ({error.hint})"
     for text in sorted(filter(None, hidden), key=len, reverse=True):
         message = message.replace(text, "the model's files")

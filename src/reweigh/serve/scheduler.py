@@ -133,7 +133,7 @@ class Scheduler:
         seconds = max(1, math.ceil(batches * self._batch_seconds))
         return Problem(
             429,
-            f"the queue is full; this server lets {self._bounds.queue} answers wait",
+            f"the queue is full; this server queues at most {self._bounds.queue} answers",
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
@@ -197,7 +197,7 @@ class Scheduler:
         self._metrics.batch_rows.observe(len(live))
         try:
             decode(live, self._recall, self._metrics)
-        except BaseException as error:  # a panic in a tokenizer's Rust code is no Exception
+        except BaseException as error:  # a panic in a tokenizer's Rust code is not an Exception
             if len(live) > 1 and not any(row.written for row in live):
                 for row in live:
                     self._decode([row])

@@ -97,10 +97,12 @@ class Served:
         self.recall = Recall(self.anatomy, processor, self.cache)
         self._sources: dict[str, Source] = ({} if table is None else {DEFAULT: table}) | dict(tables or {})
         if self._sources and DEFAULT not in self._sources:
-            raise InputError("no table is the default", hint="give one without a name, for other requests")
+            raise InputError(
+                "there is no default table", hint="add one without a name, for requests that name none"
+            )
         if wrong := [one for one in self._sources if not TABLE_NAME.fullmatch(one)]:
             raise InputError(
-                f"a table is called {wrong[0]!r}", hint="use ASCII letters, digits, '.', '_', '-'"
+                f"invalid table name {wrong[0]!r}", hint="use ASCII letters, digits, '.', '_', '-'"
             )
         self._layer = layer
         self._beta = beta

@@ -1,4 +1,4 @@
-"""Cost: what the method adds to decoding, and what kept evidence takes.
+"""Cost: what the method adds to decoding, and how much memory cached evidence takes.
 
 Latency and memory are those of a finished ``reweigh speed MODEL -o STUDY/speed``: timings differ from run to run, so no
 study takes them. Bytes of evidence follow from the vocabulary: one float32 for each token and layer.

@@ -29,7 +29,7 @@ REDUCTION, CHANCE = "reduction", "p of the shuffles"
 OVER_TOKENS, OVER_SHUFFLES = "95% over tokens", "range of the shuffles"
 Floats = NDArray[np.float64]
 Aggregate = Callable[[Floats, Floats], float]
-"""From errors and weights of tokens to one number."""
+"""Reduces the errors and weights of tokens to one number."""
 AGGREGATES: dict[str, Aggregate] = {
     MEDIAN: lambda errors, weights: float(np.median(errors)),
     MASS: lambda errors, weights: float(np.average(errors, weights=weights)),

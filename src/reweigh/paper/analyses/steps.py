@@ -1,6 +1,6 @@
 """What an edit does to recorded steps: fields of edits, one-step winners, and the windows before mentions.
 
-A *field* is what a calibrated readout would take from any candidates. The *window* of a mention is the four steps before
+A *field* is what a calibrated readout would subtract from any candidates. The *window* of a mention is the four steps before
 its onset, cut at the answer's start; it is switched if the edit changes the candidate-local argmax at any of them, however
 often. *Selectivity* is the switch rate before hallucinated mentions minus that before grounded ones, in points. Only what
 an edit does to the recorded step counts: no text is generated again.

@@ -80,7 +80,7 @@ class StudyCorpus:
         if not sum(read):
             return "no image was read"
         if names != [SHARD.format(number) for number in range(len(names))]:
-            return "its shards have other names"
+            return "its shards have unexpected names"
         return None
 
     def __len__(self) -> int:

@@ -288,7 +288,7 @@ async function check() {
     const short = listed("short");
     const unknown = listed("unknown");
     const many = short.length === 1 ? "1 word lacks" : `${short.length} words lack`;
-    const said = short.length ? `${many} support: ${short.join(", ")}.` : "No word that was judged lacks support.";
+    const said = short.length ? `${many} support: ${short.join(", ")}.` : "No judged word lacks support.";
     say(byId("check-status"), unknown.length ? `${said} Not judged: ${unknown.join(", ")}.` : said);
   } catch (error) {
     say(byId("check-status"), "");

@@ -51,7 +51,7 @@ export class Pictures {
 
   /** Show a picture from a link; refuse anything else. */
   async showUrl(url) {
-    if (!KNOWN.test(url)) return this.refused("the link holds no picture that can be shown");
+    if (!KNOWN.test(url)) return this.refused("the link contains no picture that can be shown");
     return this.#show([{ url, name: "Picture from the link" }], null);
   }
 

@@ -121,7 +121,7 @@ function heldBack(token) {
 /** How a token's evidence compares with its reference. */
 function standing(token) {
   if (token.s === null || token.s === undefined)
-    return "it is not judged, because it is not known what is normal for it, and it is never held back.";
+    return "it is not judged, because what is normal for it is unknown, and it is never held back.";
   const numbers = `(${milli(token.dmrr)}, usually ${milli(token.b)})`;
   if (token.s === 0) return `the picture shows at least as much of it as usual ${numbers}.`;
   const much = support(token) === "short" ? "much less" : "a little less";
