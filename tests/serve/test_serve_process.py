@@ -163,6 +163,19 @@ def test_a_folders_name_is_not_told(checkpoint, monkeypatch):
     assert "table" in served.reason
 
 
+def test_a_table_in_a_folder_called_table_garbles_no_message(world, tmp_path, monkeypatch):
+    from reweigh.errors import InputError
+    from reweigh.serve.problem import problem_of
+    from reweigh.serve.served import Served
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(table_path(), "table")
+    served = Served(world.model, world.processor, name="world", table="table")
+    with pytest.raises(InputError) as error:
+        served.reweigh(layer=0)
+    assert problem_of(error.value, served.hidden).message.startswith("the table has no layer 0 ")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_listening_beyond_this_machine_needs_a_key(host, monkeypatch):
     from typer.testing import CliRunner

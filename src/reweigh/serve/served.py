@@ -108,7 +108,8 @@ class Served:
         self._beta = beta
         self._force = force
         paths = {str(getattr(model, "name_or_path", "")), *map(str, self._sources.values())}
-        self.hidden = tuple(paths - {name, ""})
+        # a bare name ("table") tells nothing, and is a word of many messages
+        self.hidden = tuple(path for path in paths - {name} if "/" in path or "\\" in path)
         self._tables: dict[str, Table] = {}
         self._rivals: dict[str, Session] = {}
         self._lock = threading.Lock()
