@@ -68,6 +68,7 @@ def test_a_layer_that_the_table_lacks(unloaded, drawn):
         (["tune", "world", "--pictures", "{}", "-o", "{}/out"], "no image"),
         (["ablate", "world", "--arms", "globl", "-o", "{}/out"], "did you mean global"),
         (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "finite"),
+        (["demo", "-o", "{}/report"], "/report.html"),
         (["serve", "world", "--beta", "nan"], "finite"),
         (["serve", "world", "--table", "{}"], "reference table"),
         (["serve", "world", "--layer", "9"], "layer 9"),

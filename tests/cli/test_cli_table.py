@@ -254,7 +254,15 @@ def test_pushing(cli, calibrated, monkeypatch):
     done = cli("table", "push", calibrated, "me/table", "--layer", "3", "--private")
     assert done.out == "hub/me/table\n"
     assert "next: model.generate" in done.err
-    assert pushed == [(calibrated, "me/table", {"layer": 3, "private": True})]
+    assert pushed == [(str(calibrated), "me/table", {"layer": 3, "private": True})]
+
+
+def test_exporting_a_folder_that_is_not_there(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked the Hub"))
+    for name in ("./x/y", "x", tmp_path / "x"):
+        done = cli("table", "export", name, "-o", "out")
+        assert (done.code, f"no folder {name}" in done.err) == (1, True)
 
 
 def test_exporting(cli, calibrated, tmp_path):

@@ -489,6 +489,14 @@ def test_pushed_and_pulled_with_the_usual_verbs(hub):
     assert_same(found, make())
 
 
+@pytest.mark.parametrize("name", ["./x", "../x/y", "./x/y", "/nowhere/x", "x", "x/y/z", "~/x", "a b/c"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(hub, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtifactError, match=f"no folder {name}"):
+        ReferenceTable.from_pretrained(name)
+    assert not hub.calls
+
+
 def test_a_hub_that_refuses_is_one_message(hub, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise ConnectionError("offline")

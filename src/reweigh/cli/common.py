@@ -157,6 +157,15 @@ class Point:
         return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
 
 
+def require_ending(option: str, path: Path, ending: str) -> None:
+    """Refuse a file whose name would not say what it holds."""
+    if path.suffix.lower() != ending:
+        raise InputError(
+            f"{option} must end in {ending}, not {path.suffix or 'nothing'}: {path}",
+            hint=f"{option} {path.with_suffix(ending)}",
+        )
+
+
 def table_of(name: str, table: str | None, layer: int | None = None) -> str:
     """Return a command's table after checking that it has the layer; the embedded model brings its own."""
     if table is None and name == WORLD:

@@ -21,12 +21,13 @@ def demo(
     quick: bool = typer.Option(
         False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
     ),
-    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
+    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="HTML file for the page."),
 ) -> None:
     """Show the method on the embedded model: calibrate, describe scenes with and without it, score and explain.
 
     Nothing is downloaded.
     """
+    common.require_ending("--out", out, ".html")
     common.quiet()
     from reweigh.experiments.demo import build_page, run, trace_case
     from reweigh.files.outputs import claim

@@ -43,11 +43,8 @@ class Why:
     def __post_init__(self) -> None:
         if not self.why and (self.step is not None or self.plot is not None):
             raise InputError("--step and --plot need --why", hint="add --why")
-        if self.plot is not None and self.plot.suffix.lower() != ".svg":
-            raise InputError(
-                f"--plot must end in .svg, not {self.plot.suffix or 'nothing'}: {self.plot}",
-                hint=f"--plot {self.plot.with_suffix('.svg')}",
-            )
+        if self.plot is not None:
+            common.require_ending("--plot", self.plot, ".svg")
 
 
 @app.command()

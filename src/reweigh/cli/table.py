@@ -94,7 +94,7 @@ def register(
 
 @app.command()
 def export(
-    folder: Path = typer.Argument(help="Folder of a table or a calibration."),
+    folder: str = typer.Argument(help="Table folder or Hub repository."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder to write."),
     layer: int = common.LAYER,
 ) -> None:
@@ -110,7 +110,7 @@ def export(
 
 @app.command()
 def push(
-    folder: Path = typer.Argument(help="Folder of a table or a calibration."),
+    folder: str = typer.Argument(help="Table folder or Hub repository."),
     repo: str = typer.Argument(help="Hub repository, e.g. me/llava-reweigh."),
     layer: int = common.LAYER,
     private: bool = typer.Option(False, help="Make the repository private."),

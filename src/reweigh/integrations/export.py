@@ -19,16 +19,18 @@ GENERATE = "custom_generate/generate.py"
 REQUIREMENTS = "custom_generate/requirements.txt"
 
 
-def export_table(source: Path, out: Path, *, layer: int | None = None, repo: str | None = None) -> list[Path]:
+def export_table(
+    source: str | Path, out: Path, *, layer: int | None = None, repo: str | None = None
+) -> list[Path]:
     """Write a table, its point, a card and code for ``custom_generate`` into a folder for the Hub; return the files.
 
     Args:
-        source: The folder of a table or a calibration.
+        source: The folder of a table or a calibration, or a Hub repository.
         layer: Which of several tables to take; by default the tuned one.
         repo: The Hub repository that the folder goes to; its code then finds the table by itself.
     """
-    source = fetch_folder(source)
-    table = ReferenceTable.from_pretrained(source, layer=layer)
+    folder = fetch_folder(source)
+    table = ReferenceTable.from_pretrained(folder, layer=layer)
     texts = {
         CARD: _card(table, repo),
         GENERATE: _code(repo),
@@ -38,14 +40,16 @@ def export_table(source: Path, out: Path, *, layer: int | None = None, repo: str
     TABLE.claim(out)
     claim([out / name for name in texts])
     TABLE.write_output(out, table.page(), table.arrays())
-    if copy_point(source, out, table.layer, table.fingerprint):
+    if copy_point(folder, out, table.layer, table.fingerprint):
         files.append(out / POINT)
     for name, text in texts.items():
         write_output(out / name, text)
     return files
 
 
-def push_table(source: Path, repo: str, *, layer: int | None = None, private: bool | None = None) -> str:
+def push_table(
+    source: str | Path, repo: str, *, layer: int | None = None, private: bool | None = None
+) -> str:
     """Upload a table with its point, card and ``custom_generate`` to a Hub repository; return its address."""
     with tempfile.TemporaryDirectory() as folder:
         export_table(source, Path(folder), layer=layer, repo=repo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from reweigh.files.folder import SealedFolder
 from reweigh.tables.point import POINT, read_point
 
 SCHEMA = 2
+
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+"""A Hub repository: OWNER/NAME."""
 
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
@@ -57,6 +61,9 @@ def fetch_folder(name: str | Path, *, revision: str | None = None, **hub: Any) -
     """Return the folder of that name, or download a Hub repository's tables; ``hub`` goes to ``snapshot_download``."""
     if Path(name).exists():
         return Path(name)
+    remedy = "make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder"
+    if not HUB_ID.fullmatch(str(name)):
+        raise ArtifactError(f"there is no folder {name} (a Hub repository is called OWNER/NAME)", hint=remedy)
     from huggingface_hub import snapshot_download
 
     files = [PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}", POINT]
@@ -65,7 +72,7 @@ def fetch_folder(name: str | Path, *, revision: str | None = None, **hub: Any) -
     except Exception as error:  # the Hub's client raises those of whatever HTTP library it is built on
         raise ArtifactError(
             f"{name} is neither a folder nor a Hub repository that can be reached ({type(error).__name__})",
-            hint="make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder",
+            hint=remedy,
         ) from error
 
 
