@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.speed import OUT, RIVAL, ROUNDS, THREADS, measure
+from reweigh.cli.speed import OUT, RIVAL, ROUNDS, measure
 
 if TYPE_CHECKING:
     from reweigh.speed.report import Measurement
     from reweigh.speed.timing import Rounds
 
 app = typer.Typer(add_completion=False)
+
+THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
 
 
 class Part(StrEnum):

@@ -19,7 +19,6 @@ app = typer.Typer(add_completion=False)
 
 RIVAL = typer.Option([], "--rival", help="Also time this decoder; repeatable, `all` for every one.")
 ROUNDS = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals.")
-THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
 OUT = typer.Option(
     None, "--out", "-o", help="Folder for speed.json, speed.md, speed.html and rounds to resume from."
 )
