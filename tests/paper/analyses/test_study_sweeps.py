@@ -15,6 +15,7 @@ from reweigh.benchmarks.chair.metrics import count_caption, summarize_metrics
 from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError
 from reweigh.estimate import Estimate
+from reweigh.files.seals import write_sealed
 from reweigh.paper.analyses.corpora import scene_mixes
 from reweigh.paper.analyses.grid import Grid
 from reweigh.paper.analyses.sizes import require_same
@@ -23,6 +24,7 @@ from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, settings_of
 from reweigh.paper.material import Material, register
 from reweigh.paper.study import compute
 from reweigh.runs.results import Scored
+from reweigh.tables.point import POINT
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,17 @@ def test_the_grid_of_the_shipped_search(shipped) -> None:
         beside=lambda name: Path("none", name), table=SimpleNamespace(layer=0, fingerprint="another")
     )
     assert "reweigh tune" in str(compute(Grid, other).unmet)
+
+
+def test_a_search_with_another_table_is_not_the_grid_of_this_one(shipped, tmp_path: Path) -> None:
+    _, table = shipped
+    point = world.operating_point()
+    material = SimpleNamespace(beside=lambda name: tmp_path / name, table=table)
+    write_sealed(tmp_path / "tuning" / POINT, point)
+    assert compute(Grid, material).unmet is None
+    others = {**point["chosen_on"], "table_sha256": {str(table.layer): "another"}}
+    write_sealed(tmp_path / "tuning" / POINT, {**point, "chosen_on": others})
+    assert "table in use" in str(compute(Grid, material).unmet)
 
 
 def scored(hallucinated: list[int]) -> Scored:

@@ -26,18 +26,19 @@ CHOSEN = "chosen"
 
 
 def read_grid(material: Material) -> dict[str, Any] | None:
-    """Read the finished search beside the runs, else the shipped one if the table is the embedded model's."""
-    if (found := material.beside(FOLDER) / POINT).is_file():
-        return read_sealed(found)
-    shipped = operating_point()
-    own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
-    return shipped if own == material.table.fingerprint else None
+    """Read the finished search beside the runs, else the shipped one; None if it did not try the table in use."""
+    found = material.beside(FOLDER) / POINT
+    page = read_sealed(found) if found.is_file() else operating_point()
+    return page if material.table.fingerprint in page["chosen_on"]["table_sha256"].values() else None
 
 
 def a_search(material: Material) -> str | None:
-    """Require a finished search."""
+    """Require a finished search with the table in use."""
     if read_grid(material) is None:
-        return f"no search for an operating point was run; run `reweigh tune MODEL -b chair -o STUDY/{FOLDER}` first"
+        return (
+            "no search for an operating point was run with the table in use; run "
+            f"`reweigh tune MODEL -b chair -o STUDY/{FOLDER}` first"
+        )
     return None
 
 
