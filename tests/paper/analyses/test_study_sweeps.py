@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.seals import write_sealed
 from reweigh.paper.analyses.corpora import scene_mixes
 from reweigh.paper.analyses.grid import Grid
+from reweigh.paper.analyses.scaling import Scaling
 from reweigh.paper.analyses.sizes import require_same
 from reweigh.paper.analyses.specificity import verdict
 from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, settings_of
@@ -142,3 +144,24 @@ def test_a_setting_has_figures_and_paired_differences() -> None:
 )
 def test_a_substitute_is_held_against_both_parts(low, share, said):
     assert said in verdict(Estimate(1.0, low, 2.0), share)
+
+
+@pytest.mark.parametrize("benchmark", ["world", "chair"])
+def test_checkpoints_are_compared_on_one_benchmark(benchmark: str, monkeypatch, tmp_path: Path) -> None:
+    for name in ("base", "rank"):
+        (tmp_path / "checkpoints" / "other" / "runs" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / "other" / "runs" / name / "results.json").touch()
+    further = replace(scored([2, 0, 0, 0]), results={"config": {"model": {"id": "other"}}})
+    monkeypatch.setattr("reweigh.paper.analyses.scaling.read_scored", lambda folder: further)
+    material = SimpleNamespace(
+        runs=SimpleNamespace(model={"id": "this"}, task=SimpleNamespace(name=benchmark)),
+        base=lambda: scored([1, 1, 0, 0]),
+        rank=lambda: scored([1, 0, 0, 0]),
+        difference=partial(Material.difference, SimpleNamespace(draws={"resamples": 50, "seed": 1})),
+        beside=lambda name: tmp_path / name,
+    )
+    if benchmark == "world":
+        assert Scaling().compute(material).distinct("model") == ["this", "other"]
+    else:
+        with pytest.raises(MismatchError, match="world"):
+            Scaling().compute(material)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from reweigh.errors import MismatchError
 from reweigh.experiments.ablate.arms import RANK
 from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.sweep import DRAWN
@@ -50,6 +51,11 @@ class Scaling(Study):
         rows = [*model_rows(name, {BASE: material.base(), RANK: material.rank()}, material)]
         for folder in others(material):
             found = {method: read_scored(folder / "runs" / method) for method in METHODS}
+            if (other := found[BASE].summary.benchmark) != material.runs.task.name:
+                raise MismatchError(
+                    f"{folder} is a study on {other}, this one is on {material.runs.task.name}",
+                    hint="study the other model on the same benchmark",
+                )
             name = str(found[BASE].results["config"]["model"].get("id", folder.name))
             if any(one["model"] == name for one in rows):  # two folders of one model keep different names
                 name = f"{name} ({folder.name})"
