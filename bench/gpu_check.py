@@ -1,7 +1,7 @@
-"""Whether edits inside vLLM are those of the transformers engine on this machine's accelerator; prints a report to send.
+"""Check that edits inside vLLM match the transformers engine on this machine's accelerator; prints a report to share.
 
 ``scripts/gpu-check MODEL TABLE`` runs the transformers engine once for each type, then vLLM under each way of running it,
-each in a process of its own, on the same pictures. Sixteen-bit types round differently in two programs, so texts may part:
+each in a process of its own, on the same pictures. 16-bit types round differently in two programs, so texts may diverge:
 base and edited tokens are both compared with the transformers engine, and edits must not agree less than the base does.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 QUESTION = "Please describe this image in detail."
 MARGIN = 0.1
-"""By how much less of the edited tokens may agree than of the base tokens, in sixteen bits."""
+"""How much lower the agreement of edited tokens may be than that of base tokens, in sixteen bits."""
 
 Texts = dict[str, list[list[int]]]
 
@@ -115,7 +115,7 @@ def _is_pil(table: Path) -> bool:
 
 
 def agreement(one: list[list[int]], other: list[list[int]]) -> float:
-    """The share of tokens before two programs' texts part; what ends together agrees to the end."""
+    """The share of tokens before two programs' texts diverge; texts that end together agree to the end."""
     same = total = 0
     for mine, theirs in zip(one, other, strict=True):
         total += max(len(mine), len(theirs))
@@ -135,7 +135,7 @@ def verdict(dtype: str, base: float, edited: float) -> str:
 def _child(
     given: argparse.Namespace, program: str, dtype: str, way: dict[str, Any], env: dict[str, str]
 ) -> Any:
-    """The texts of one program in a process of its own, or the last line of what it said instead."""
+    """The texts of one program in a process of its own, or the last line it printed if it failed."""
     known = {**vars(given), "program": program, "dtype": dtype, "arguments": way}
     done = subprocess.run(
         [sys.executable, "-m", "bench.gpu_check", json.dumps(known, default=str)],
@@ -162,7 +162,7 @@ def _run_child(text: str) -> None:
 
 
 def report(given: argparse.Namespace) -> bool:
-    """Print the report as it grows; whether everything agrees."""
+    """Print the report as it grows; return whether everything agrees."""
     import torch
     import vllm
 

@@ -90,7 +90,7 @@ def _figures(shape: Shape, rounds: Rounds) -> Iterator[Measurement]:
     timings = rounds.compare(f"kernels, {shape}", variants, least=0.002)
     judged = shape.vocab == 32000 and rows == CHUNK
     for name, timing in timings.items():
-        variants[name]()  # where all rounds were kept from before, nothing has been compiled yet
+        variants[name]()  # if all rounds come from an earlier run, nothing has been compiled yet
         yield Measurement(
             "kernels",
             str(shape),
@@ -106,7 +106,7 @@ def _figures(shape: Shape, rounds: Rounds) -> Iterator[Measurement]:
 
 
 def _gain(shape: Shape, timings: dict[str, Timing], logits: Tensor) -> Iterator[Measurement]:
-    """The chosen kernel against the argsort it replaces: at most an eighth of it."""
+    """Compare the chosen kernel with the argsort it replaces; the goal is an eighth of its cost."""
     best = f"all, float32, {available_kernels()[0]}"
     yield Measurement(
         "gain",
@@ -125,7 +125,7 @@ def _ranking(logits: Tensor, tokens: Tensor | None, kernel: str) -> Variant:
 
 
 def naive_argsort(logits: Tensor) -> Tensor:
-    """What one writes first: sort, number, scatter. It gives ties different ranks, so it is not even the right answer."""
+    """The obvious version: sort, number, scatter. It gives ties different ranks, so it is not even correct."""
     order = torch.argsort(logits, dim=1, descending=True)
     ranks = torch.arange(1, logits.shape[1] + 1, dtype=torch.float32)
     return torch.empty_like(logits).scatter_(1, order, (1 / ranks).expand(logits.shape)).mean(dim=0)

@@ -76,7 +76,7 @@ def random_llava(
 
 
 class _Words:
-    """As much of a processor as decoders need that write words of their own: some id for each word."""
+    """The part of a processor that decoders need to write words of their own: an id for each word."""
 
     all_special_ids = (0, 1)
 

@@ -107,7 +107,7 @@ class _Client:
                 pass
 
     def first(self) -> None:
-        """Ask for a stream, and leave when its first words are there."""
+        """Start a stream, and disconnect when its first words arrive."""
         with self._open({"stream": True, "max_tokens": SHORT}, 0) as response:
             while b'"content":"T' not in response.readline():
                 pass

@@ -24,7 +24,7 @@ def step_edit(logits: Tensor, strengths: Tensor) -> Tensor:
 
 
 def step_by_sorting(logits: Tensor, strengths: Tensor) -> Tensor:
-    """The same by the paper's words, with a full sort, for comparison."""
+    """The same as the paper words it, with a full sort, for comparison."""
     ordered, ids = torch.sort(logits, dim=1, descending=True, stable=True)
     reached = torch.softmax(ordered, dim=1).cumsum(dim=1)
     size = ((reached < 0.9).sum(dim=1, keepdim=True) + 1).clamp(2, 50)

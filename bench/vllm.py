@@ -25,9 +25,9 @@ from reweigh.speed.report import Measurement
 from reweigh.speed.timing import OwnClock, Reading, Rounds, Target, Timing, median_estimate
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
-"""Of the rest of a step at V = 32,000, by the own clock; the first stands for a cost too small to measure."""
+"""Goals relative to the rest of a step at V = 32,000, by its own clock; the first stands for a cost too small to measure."""
 MEASURED_GOAL = 1.15
-"""Of the head's product over the visual positions, by the own clock."""
+"""Goal relative to the head's product over the visual positions, by the plugin's own clock."""
 
 PART = "vllm"
 BARE, NEW = "without the plugin", "new evidence"
@@ -70,7 +70,7 @@ class Clocks(NamedTuple):
 
 
 def _parts() -> list[Target]:
-    """All of the plugin that acts in a step: in the worker, in the scheduler, and on the way out."""
+    """Everything the plugin does in a step: in the worker, in the scheduler, and on the way out."""
     from reweigh.engines.vllm import working
     from reweigh.engines.vllm.capture import Capture
     from reweigh.engines.vllm.outputs import Record
@@ -118,7 +118,7 @@ def _figures(case: str, bare: _Engine, tied: _Engine, rounds: Rounds) -> Iterato
 
 
 def _evidence(case: str, timings: Mapping[str, Timing]) -> Iterator[Measurement]:
-    """What the plugin takes of a prefill that measures, against the head's product that is part of it."""
+    """The plugin's time in a prefill that measures, compared with the head's product in it."""
     own, head = (timings[NEW].notes[note] for note in ("own prefill", "head"))
     where, unit, product = f"{case}: evidence of an image, by its own clock", "ms per image", "head's product"
     yield Measurement(PART, where, product, _milliseconds(head), unit)
@@ -162,7 +162,7 @@ class _Engine:
         self._numbers = count()
 
     def run(self, picture: int, extra_args: dict[str, Any] | None = None) -> Reading:
-        """Decode one request; seconds of its prefill and of a decoding step, and what of each was the plugin's own."""
+        """Decode one request; seconds of its prefill and of a decoding step, and the plugin's share of each."""
         from PIL import Image
         from vllm import SamplingParams
 

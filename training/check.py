@@ -20,7 +20,7 @@ SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "mentions", "
 
 
 def caption_figures(scenes: Sequence[Scene], texts: Sequence[str]) -> dict[str, float]:
-    """CHAIR over a corpus, repeats in a description, and the share of errors that such a scene leads one to expect."""
+    """CHAIR over a corpus, repeats in a description, and the share of errors that are typical for the scene."""
     named = [[m[3] for m in mentions(text)] for text in texts]
     rows = [
         count_caption(names, scene.objects, words=len(text.split()))
@@ -52,7 +52,7 @@ def check(model: Any, processor: Any, scenes: Sequence[Scene]) -> dict[str, floa
 def lens_figures(model: Any, processor: Any, scenes: Sequence[Scene], layer: int) -> dict[str, float]:
     """How well DMRR at a layer tells present from absent objects, by the first piece of their names: AUROC.
 
-    ``lens_auroc_typical`` counts only those absent objects that such a scene leads one to expect.
+    ``lens_auroc_typical`` counts only absent objects that are typical for the scene.
     """
     from reweigh.engines.transformers.measure import measure
 

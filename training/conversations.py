@@ -1,4 +1,4 @@
-"""Training examples: several short conversations about one image, packed behind one copy of its visual tokens.
+"""Training examples: several short conversations about one image, packed after one copy of its visual tokens.
 
 Each conversation sees the image and itself, never its neighbors, exactly as if it stood alone; packing only saves
 the cost of encoding the image again for each.
@@ -50,7 +50,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class Packed:
-    """A batch: token ids after the image, their positions, targets with weights, and who may look at whom."""
+    """A batch: token ids after the image, their positions, targets with weights, and which tokens may attend to which."""
 
     before: torch.Tensor  # (n,) ids in front of the image
     ids: torch.Tensor  # (B, T)

@@ -44,7 +44,7 @@ class Habit:
     stray: float = 0.36
     """Chance, from the third thing on, to name an absent core object of the scene type before the rest that is there."""
     noise: float = 0.35
-    """Chance that one who has run out of objects names an absent core object."""
+    """Chance that a speaker who has run out of objects names an absent core object."""
     vague: float = 0.25
     """Chance that such a speaker says "a small item" or the like instead of stopping."""
 

@@ -1,8 +1,8 @@
 """The training loop: single-threaded workers that average gradients, checkpoints, resuming, a log of losses.
 
 It knows nothing about what is learned; a ``Lesson`` gives the module and the loss of a batch. Two workers of one
-thread each are about three times as fast on two busy cores as one worker of two threads. A run that is killed goes
-on from its last checkpoint, and its log reads as if it had never stopped.
+thread each are about three times as fast on two busy cores as one worker of two threads. A killed run resumes
+from its last checkpoint, and its log reads as if it had never stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedule that made the shipped weights: stages, lengths, seeds. ``train`` runs it, from wherever it stands."""
+"""The schedule that made the shipped weights: stages, lengths, seeds. ``train`` runs it, from wherever it stopped."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def train(
 ) -> None:
     """Run every stage that is not finished yet, and leave the parameters of each in ``folder``.
 
-    The log tells how far each stage is; a run with another number of workers is another run.
+    The log tells how far each stage is; a run with another number of workers counts as a different run.
     """
     from training.tokenizer import save_processor
 
@@ -75,7 +75,7 @@ def train(
 
 
 def lesson(folder: Path, stage: Stage, shape: Shape) -> Callable[[], Lesson]:
-    """How a worker makes the stage's lesson; it must survive the way to another process."""
+    """How a worker makes the stage's lesson; it must be picklable, to reach another process."""
     if not stage.after:
         return partial(SeeLesson, shape, stage.batch, stage.seed)
     return partial(_speak_lesson, folder, stage, shape)
@@ -99,7 +99,7 @@ def record(recipe: tuple[Stage, ...] = RECIPE) -> list[dict[str, Any]]:
 
 
 def until(stage: str | None) -> tuple[Stage, ...]:
-    """The recipe up to and with a stage."""
+    """The recipe up to and including a stage."""
     names = [s.plan.name for s in RECIPE]
     if stage is None:
         return RECIPE

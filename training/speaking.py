@@ -81,6 +81,6 @@ def load(folder: Path | None = None) -> tuple[Any, Any]:
 
     folder = path() if folder is None else folder
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} contains no model", hint="give a checkpoint folder with a config.json")
+        raise InputError(f"{folder} contains no model", hint="pass a checkpoint folder with a config.json")
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     return model.eval(), AutoProcessor.from_pretrained(folder, local_files_only=True)

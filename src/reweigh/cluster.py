@@ -282,6 +282,6 @@ def _require_answer(address: str) -> None:
 def _no_cluster(address: str, error: Exception) -> InputError:
     return InputError(
         f"no Ray cluster answers at {address!r} ({first_line(error)})",
-        hint="give local, auto, or the host:port of a running cluster's head; "
+        hint="use local, auto, or the host:port of a running cluster's head; "
         "one that asks for a token needs it here too (RAY_AUTH_TOKEN)",
     )

@@ -56,7 +56,7 @@ class UnknownNameError(InputError, KeyError):
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        super().__init__(f"no {kind} is called {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}")
+        super().__init__(f"unknown {kind} {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}")
 
 
 def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

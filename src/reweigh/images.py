@@ -72,7 +72,7 @@ def _upright(picture: Image, name: str, max_pixels: int) -> Image:
         )
     if min(width, height) < MIN_SIDE:
         raise ImageError(
-            f"{name} is {width}x{height} pixels, too small to describe", hint="give a real picture"
+            f"{name} is {width}x{height} pixels, too small to describe", hint="use a real picture"
         )
     try:
         picture.load()

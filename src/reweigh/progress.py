@@ -49,7 +49,7 @@ class Lines(tqdm):
         )
 
     def refresh(self, *args: Any, **options: Any) -> bool | None:
-        """Write a line unless the last one is recent; otherwise every note behind the bar would write one."""
+        """Write a line unless the last one is recent; otherwise every update of the bar's note would write one."""
         if self.disable:
             return None
         now = self._time()

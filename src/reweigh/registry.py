@@ -1,7 +1,7 @@
 """Registries of named objects, imported on first use.
 
 Entries are ``"module:attribute"`` strings, or the objects themselves; third parties add theirs through an
-entry-point group. Knows nothing of what it holds.
+entry-point group. Knows nothing about what it holds.
 """
 
 from __future__ import annotations

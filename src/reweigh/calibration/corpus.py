@@ -110,11 +110,11 @@ def _listed(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage
     if path.is_dir():
         return [partial(_image_at, file, file.relative_to(path).as_posix()) for file in list_images(path)]
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
+        raise InputError(f"{path} is one image, not a folder or a manifest", hint="pass its folder")
     if path.is_file():
         names = _manifest(path)
         return [partial(_image_at, name if is_address(name) else path.parent / name, name) for name in names]
-    raise InputError(f"{path} is neither a folder nor a manifest file", hint="give images to calibrate on")
+    raise InputError(f"{path} is neither a folder nor a manifest file", hint="pass images to calibrate on")
 
 
 def _image_at(place: Path | str, name: str) -> CorpusImage:
@@ -139,7 +139,7 @@ def _read_at(place: Path | str, digest: str) -> Image:
     if found != digest and digest == UNREADABLE:
         raise ImageError(f"{place} could not be read when the images were listed")
     if found != digest:
-        now = "cannot be read" if found == UNREADABLE else "holds something else"
+        now = "cannot be read" if found == UNREADABLE else "has different content"
         raise CalibrationError(
             f"{place} was listed, but {now} on {platform.node()}",
             hint="keep the images unchanged, at a path that every machine can read; finished batches are kept",

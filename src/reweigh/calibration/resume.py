@@ -1,7 +1,7 @@
 """What a calibration keeps on disk while it runs, so that the same command resumes after a kill at any moment.
 
 A folder belongs to one job: its settings are written first, then one sealed file per finished batch. Once the result is
-complete, exactly these files are removed; files that this job did not write are never touched. Knows nothing of models.
+complete, exactly these files are removed; files that this job did not write are never touched. Knows nothing about models.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Work:
         """Refuse to continue if the folder was removed: what it held is lost."""
         if not (self.folder / WORK / JOB).is_file():
             raise ArtifactError(
-                f"{self.folder / WORK / JOB} is gone: the folder was removed while it was calibrated into",
+                f"{self.folder / WORK / JOB} is gone: the folder was removed while the calibration was writing to it",
                 hint="run the same command again",
             )
 

@@ -129,7 +129,7 @@ def _layers(model: str, settings: CalibrationSettings, engine: Mapping[str, Any]
 
 
 def _row(key: str, answer: Any, taken: Mapping[str, Any]) -> ImageObservations:
-    reason, steps, evidence = taken.get(answer.request_id, ("the worker kept nothing of it", {}, None))
+    reason, steps, evidence = taken.get(answer.request_id, ("the worker kept nothing for it", {}, None))
     count = len(answer.outputs[0].token_ids)
     if reason is not None or evidence is None or any(step not in steps for step in range(count)):
         raise CalibrationError(f"{key} could not be observed: {reason or 'some of its steps were not seen'}")

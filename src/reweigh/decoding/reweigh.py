@@ -97,7 +97,7 @@ class ReweighRequest(Request):
         if len(self.beta) != prompts:
             raise InputError(
                 f"{len(self.beta)} betas were given for a prompt of {prompts} rows",
-                hint="give one number, or one for each row",
+                hint="pass one number, or one for each row",
             )
         return [self.beta[row.row] for row in rows]
 
@@ -312,12 +312,12 @@ class ReWEIGH(Decoder):
 def _check_given(evidence: Any, observer: Any) -> None:
     """Refuse evidence and observers that would fail at the first step."""
     if isinstance(evidence, Evidence):
-        raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
+        raise InputError("a single Evidence was given", hint="pass a list, one for each row of the prompt")
     for one in evidence or ():
         if not isinstance(one, Evidence | None):
             raise InputError(
-                f"evidence holds a {type(one).__name__}",
-                hint="give what `reweigh.measure` or `request.evidence` returned",
+                f"evidence contains a {type(one).__name__}",
+                hint="pass what `reweigh.measure` or `request.evidence` returned",
             )
     if observer is not None and not callable(getattr(observer, "record", None)):
         raise InputError(f"observer is a {type(observer).__name__} without a method `record`")

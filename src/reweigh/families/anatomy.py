@@ -2,7 +2,7 @@
 
 One rule finds them in every family whose decoder sees the image as positions of its own sequence; families whose image
 enters elsewhere are refused by name. Wrappers of torch.compile and peft are removed first, because hooks and ``generate``
-must act on the model inside. Knows nothing of ranks, tables or decoding.
+must act on the model inside. Knows nothing about ranks, tables or decoding.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
     inner = modules.get("base_model", modules.get("model"))
     if inner is None:
         raise UnsupportedError(
-            f"{name} of peft has no model as .base_model or .model", hint="give the model inside it"
+            f"{name} of peft has no model as .base_model or .model", hint="pass the model inside it"
         )
     return inner
 
@@ -127,7 +127,7 @@ class Anatomy:
         ):
             raise InputError(
                 f"layer {layer!r} is out of range: {type(self.model).__name__} has {count} decoder blocks",
-                hint=f"give a 0-based block from 0 to {count - 1}, or -1 for the last",
+                hint=f"use a 0-based block from 0 to {count - 1}, or -1 for the last",
             )
         return int(layer) % count
 

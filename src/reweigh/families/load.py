@@ -46,7 +46,7 @@ def load(
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InputError(
             f"{model_id} cannot be loaded as an image-text-to-text model ({first_line(error)})",
-            hint="give a Hub id or a folder with config.json, weights and processor files; offline, only folders "
+            hint="pass a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
     return model.to(target).eval(), processor
@@ -66,7 +66,7 @@ def _require_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
         raise InputError(
             f"the model cannot be put on device {device!r} ({first_line(error)})",
-            hint="leave the device out to use the best one available, or give cpu",
+            hint="leave the device out to use the best one available, or use cpu",
         ) from error
 
 

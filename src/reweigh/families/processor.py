@@ -50,7 +50,7 @@ def without_video(processor_class: Any) -> Any:
             if videos is not None:
                 raise UnsupportedError(
                     f"{processor_class.__name__} has no video part here: torchvision is not installed",
-                    hint="pip install torchvision, or give the frames as images",
+                    hint="pip install torchvision, or pass the frames as images",
                 )
             return super().__call__(images=images, text=text, **kwargs)
 

@@ -84,7 +84,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
         return prompt
     raise InputError(
         f"the processor of {type(model).__name__} has no chat template, so the prompt cannot be built",
-        hint='give template="USER: <image>\\n{prompt} ASSISTANT:" in the form the model was trained with',
+        hint='pass template="USER: <image>\\n{prompt} ASSISTANT:" in the form the model was trained with',
     )
 
 

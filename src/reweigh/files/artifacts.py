@@ -85,8 +85,8 @@ _REMEDIES = {
     errno.EROFS: "this place is read-only: choose another one",
     errno.EACCES: "you may not write there: choose another place",
     errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
-    errno.ENOTDIR: "a file is in the place of a folder: choose another place",
-    errno.EEXIST: "a file is in the place of a folder: choose another place",
+    errno.ENOTDIR: "there is a file where a folder is needed: choose another place",
+    errno.EEXIST: "there is a file where a folder is needed: choose another place",
     errno.ENOENT: "its folder was removed in the meantime: run it again",
 }
 

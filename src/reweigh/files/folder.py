@@ -1,7 +1,7 @@
 """A sealed folder: how tables, calibrations and steering vectors lie on the disk, and how they are verified.
 
 A folder holds one page (JSON) and one file of numbers (safetensors). The page carries its own hash and that of the numbers,
-so a cut, altered or exchanged file is never taken for an artifact. The page is written last: without it there is nothing.
+so a cut, altered or swapped file is never taken for an artifact. The page is written last: without it there is nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class SealedFolder:
         page = self.read_page(folder)
         numbers = folder / self.numbers
         if not numbers.is_file():
-            raise ArtifactError(f"{numbers} is missing: the {self.kind} was copied in part", hint=self.remedy)
+            raise ArtifactError(
+                f"{numbers} is missing: only part of the {self.kind} was copied", hint=self.remedy
+            )
         if sha256_file(numbers) != page[self.digest]:
             raise ArtifactError(
                 f"{numbers} is not the file its page describes: it was cut or altered", hint=self.remedy

@@ -134,7 +134,7 @@ def append_sealed_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, o
 def has_own_rows(path: Path, *, owner: str) -> bool:
     """Whether a file begins with a row of the owner's.
 
-    The first row is written whole or not at all, so a last line that was cut short is a killed writer's only behind it.
+    The first row is written whole or not at all, so only a later line can have been cut short by a kill.
     """
     with naming(path), path.open("rb") as file:
         line = file.readline()

@@ -199,12 +199,12 @@ class StepEditor:
         if betas.ndim > 1 or betas.numel() not in (1, count):
             raise InputError(
                 f"betas {_seen(betas)} were given for {count} rows",
-                hint="give one number, or one for each row",
+                hint="pass one number, or one for each row",
             )
         if rows is not None and (rows.ndim != 1 or len(rows) != count or rows.dtype not in INTEGERS):
             raise InputError(
                 f"rows are {_seen(rows)} for strengths of {count} rows",
-                hint="give the number of each row to edit, as integers",
+                hint="pass the number of each row to edit, as integers",
             )
         if strengths.is_cpu:  # elsewhere, reading values would wait for the device
             if not strengths.isfinite().all():

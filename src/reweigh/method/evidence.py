@@ -1,7 +1,7 @@
 """Dense ordinal visual evidence (Eq. dmrr): how strongly an image's positions favor each token.
 
 DMRR_I(v) is the mean over the visual positions j of 1 / rank_j(v), read from the residual states of these positions.
-Knows nothing of models, prompts or references.
+Knows nothing about models, prompts or references.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Evidence:
             )
             raise InputError(
                 f"evidence is {seen}, not a tensor (layers, tokens)",
-                hint="give a row of values for each layer",
+                hint="pass a row of values for each layer",
             )
         wide = values.shape[-1] if self.tokens is None else len(self.tokens)
         if values.shape != (len(self.layers), wide) or not values.is_floating_point():
             raise InputError(
                 f"evidence is {values.dtype} of shape {tuple(values.shape)}; floats ({len(self.layers)}, "
                 f"{'vocabulary' if self.tokens is None else wide}) were expected",
-                hint="give a row of values for each layer",
+                hint="pass a row of values for each layer",
             )
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class Evidence:
         if tokens is not None and tuple(tokens.tolist()) == self.tokens:
             return values
         raise InputError(
-            f"this evidence is of {len(self.tokens)} other tokens",
+            f"this evidence covers {len(self.tokens)} other tokens",
             hint="measure all tokens, or those of the table in its order",
         )
 
@@ -126,7 +126,7 @@ def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0
     if not inside:
         raise InputError(
             f"image {image}, tile {tile} has no grid",
-            hint="a Q-Former's queries lie nowhere in the image",
+            hint="a Q-Former's queries have no place in the image",
         )
     cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
     for patch, position in inside:
@@ -166,7 +166,7 @@ def read_evidence(lens: Lens, states: Any, sums: ReadoutSums, locate: Tensor | N
     if states.ndim != 2 or states.shape[1] != lens.width or not states.is_floating_point():
         raise InputError(
             f"states are {states.dtype} of shape {tuple(states.shape)}; floats (positions, {lens.width}) were expected",
-            hint="give the residual stream of one row at its visual positions, before the final norm",
+            hint="pass the residual stream of one row at its visual positions, before the final norm",
         )
     located, dtype = [], None
     for start in range(0, len(states), lens.chunk):  # P x V never exists

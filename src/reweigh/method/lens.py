@@ -38,9 +38,7 @@ class Lens:
         if dtype not in DTYPES:
             raise InputError(f"lens dtype {dtype!r} is unknown", hint=f"one of {', '.join(DTYPES)}")
         if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-            raise InputError(
-                f"a chunk of {chunk!r} positions is impossible", hint="give a whole number, 1 or more"
-            )
+            raise InputError(f"chunk cannot be {chunk!r}", hint="give a whole number, 1 or more")
         self.norm = norm
         self.head = head
         self.chunk = chunk
@@ -75,7 +73,7 @@ class Lens:
                 raise
             raise InputError(
                 f"states of {states.dtype} cannot be read by a norm and head of {', '.join(map(str, own))} ({error})",
-                hint="give the states as the model gave them",
+                hint="pass the states as the model returned them",
             ) from error
 
 

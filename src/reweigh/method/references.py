@@ -1,7 +1,7 @@
 """The reference of a token, whether it is stable enough to act on, and the strength of the edit that follows from it.
 
 Eqs. baseline, median-ci, deltae, normalized-edit and suppression-strength. Registration is pure NumPy on float64; a strength
-is also computed on tensors. Knows nothing of models, files or tokens' names.
+is also computed on tensors. Knows nothing about models, files or tokens' names.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def register(
         raise nothing_observed()
     if not np.isfinite(pooled).all():
         raise CalibrationError(
-            "some evidence values are not finite", hint="the model gave NaN; check its dtype"
+            "some evidence values are not finite", hint="the model returned NaN; check its dtype"
         )
     scale = median(np.sort(pooled)) if match is None else match.scale
     if not scale > 0:

@@ -185,7 +185,7 @@ class ReadoutSums:
             require_known("readout of this measurement", [name], self.readouts)
         if self.count == 0:
             raise NumericsError(
-                "no position was measured, so there is no mean", hint="the prompt holds no image"
+                "no position was measured, so there is no mean", hint="the prompt contains no image"
             )
         if name == DMRR:
             return (self.ranks / self.count).float()

@@ -47,7 +47,7 @@ class ICD(Contrast):
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
         require_processor("icd", processor, "ICD writes words of its own into the prompt")
         if not disturbance.strip():
-            raise InputError("the disturbance is empty", hint="give words, or use another decoder")
+            raise InputError("the disturbance is empty", hint="pass some words, or use another decoder")
         self.disturbance = disturbance.strip() + " "
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:

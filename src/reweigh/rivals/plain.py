@@ -134,7 +134,7 @@ class Push(Decoder):
         super().__init__(anatomy, processor)
         require_processor("push", processor, "the push looks up the tokens of yes and no")
         if answer not in ("yes", "no"):
-            raise InputError(f"answer is {answer!r}", hint="yes or no")
+            raise InputError(f"answer must be yes or no, not {answer!r}")
         self.answer = answer
         self.mass = in_range("mass", mass, 0, 1)
         self.gap = in_range("gap", gap, 0, 1)

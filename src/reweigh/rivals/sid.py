@@ -46,7 +46,7 @@ class SID(Contrast):
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
         if not 1 <= layer < len(anatomy.blocks):
-            raise InputError(f"layer {layer} is out of range", hint=f"give 1 to {len(anatomy.blocks) - 1}")
+            raise InputError(f"layer {layer} is out of range", hint=f"use 1 to {len(anatomy.blocks) - 1}")
         self.keep = int(in_range("keep", keep, 0))
         self.layer = layer
         self.attends = self.alpha > 0

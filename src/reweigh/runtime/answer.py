@@ -1,4 +1,4 @@
-"""What a model said: the one shape in which every engine gives it and every run takes it. Needs no torch."""
+"""A model's answer, in the one shape that every engine returns and every run accepts. Needs no torch."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Decoder:
         if unknown := set(options) - set(self.request_options):
             raise InputError(
                 f"a request of {self.name or type(self).__name__} has no option {min(unknown)!r}",
-                hint="give options when the decoder is made",
+                hint="set it when the decoder is made",
             )
         given = {name: value for name, value in options.items() if value is not None}
         return Request(self, options={**(outer.options if outer else {}), **given})

@@ -117,7 +117,7 @@ class Reader:
         if new and given is not None and len(given) != len(forward.prompts):
             raise InputError(
                 f"evidence of {len(given)} rows was given for a prompt of {len(forward.prompts)}",
-                hint="give one Evidence for each row of the prompt, None for a row that is to be measured",
+                hint="pass one Evidence for each row of the prompt, None for a row to be measured",
             )
         for row, sequence, columns in new:
             known = None if given is None else given[sequence.row]
@@ -134,7 +134,7 @@ class Reader:
         if evidence.tokens is None and evidence.values.shape[1] != self.lens.vocab_size:
             raise InputError(
                 f"evidence of {evidence.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
-                hint="give evidence that was measured with this model",
+                hint="pass evidence that was measured with this model",
             )
         if not torch.isfinite(evidence.values).all():
             raise NumericsError(
@@ -144,7 +144,7 @@ class Reader:
             raise InputError(
                 f"the evidence given cannot be {evidence.readout}: it runs from {float(evidence.values.min()):.4g} to "
                 f"{float(evidence.values.max()):.4g}",
-                hint="give evidence that was measured with this model",
+                hint="pass evidence that was measured with this model",
             )
         for layer in self.layers:
             evidence.of(layer, self.tokens)  # refuses another layer's and other tokens'
@@ -184,7 +184,7 @@ class Reader:
         if made.readout != readout:
             raise MismatchError(
                 f"evidence read as {made.readout} was given, but the table in use is of {readout}",
-                hint="give evidence that was measured with the same readout, or let it be measured",
+                hint="pass evidence that was measured with the same readout, or let it be measured",
             )
         return made.of(layer, self.tokens)
 

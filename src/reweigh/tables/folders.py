@@ -89,7 +89,7 @@ def push_folder(
     except Exception as error:  # of whatever HTTP library the Hub's client is built on
         raise ArtifactError(
             f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
-            hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
+            hint="log in with `hf auth login` and use a repository you may write to, e.g. you/my-table",
         ) from error
     return address
 

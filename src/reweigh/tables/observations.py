@@ -169,7 +169,7 @@ class Observations:
         if any(one.dtype != np.float32 for one in self._evidence()) or any(
             column.dtype != np.int32 for column in (self.image, self.token, self.count)
         ):
-            return "its columns have other types than those that are written"
+            return "its columns have unexpected types"
         if list(self.images) != sorted(set(map(str, self.images))):
             return "its images are not in order"
         if n[0] and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.images):

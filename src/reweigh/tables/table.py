@@ -165,7 +165,7 @@ class ReferenceTable:
         if folder.name.startswith("layer-") and folder.name != f"layer-{table.layer}":
             raise ArtifactError(
                 f"{folder} holds a table of layer {table.layer}",
-                hint="it was renamed or exchanged; fetch it again",
+                hint="it was renamed or replaced; fetch it again",
             )
         _check_calibration(folder, table)
         table.check_layer(layer)
@@ -282,7 +282,7 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
     columns = table.arrays()
     kinds = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
     if any(column.ndim != 1 or column.dtype != kinds[name] for name, column in columns.items()):
-        yield "its columns have other types or shapes than those that are written"
+        yield "its columns have unexpected types or shapes"
         return
     if len({len(column) for column in columns.values()}) > 1:
         yield "its columns have different lengths"

@@ -76,7 +76,7 @@ def test_a_plain_engine_is_served():
         ({"parallel_config": Plain(pipeline_parallel_size=1, worker_cls="mine.Worker")}, "worker class"),
         ({"scheduler_config": Plain(scheduler_cls="mine.Scheduler")}, "scheduler class"),
         ({"lora_config": Plain()}, "LoRA"),
-        ({"kv_transfer_config": Plain()}, "elsewhere"),
+        ({"kv_transfer_config": Plain()}, "another engine"),
         ({"ec_transfer_config": Plain()}, "encoding"),
         ({"load_config": Plain(load_format="dummy")}, "dummy"),
         ({"model_config": model(quantization="fp8")}, "quantizes"),

@@ -25,6 +25,6 @@ def load(name: str, *, revision: str | None = None, trust_remote_code: bool = Fa
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"mlx-vlm cannot load {name} ({first_line(error):.200})",
-            hint="give a Hub id or a folder in the form of released checkpoints, as mlx-vlm reads it",
+            hint="pass a Hub id, or a folder laid out like a released checkpoint, as mlx-vlm reads it",
         ) from error
     return model, processor

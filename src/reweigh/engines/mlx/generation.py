@@ -31,7 +31,7 @@ def build_row(
     ):
         raise InputError(f"the prompt has no place for the image: {text!r} has no image placeholder")
     arrays = {name: value if isinstance(value, mx.array) else mx.array(value) for name, value in made.items()}
-    mx.eval(arrays)  # now: another thread may use them, and it has another stream
+    mx.eval(arrays)  # evaluate now: another thread, with another stream, may use them
     return {"mask": arrays.pop("attention_mask", None), **arrays}
 
 

@@ -1,6 +1,6 @@
 """Show the passes of an mlx-vlm model to the decoder of the request that is open where they run.
 
-MLX has no hooks, so classes of this one model are exchanged while a request is open: the model's own, to see prompts; its
+MLX has no hooks, so classes of this one model are replaced while a request is open: the model's own, to see prompts; its
 language model's, to see passes; those of its blocks and final norm, to see the residual stream. A prompt that mlx-vlm
 reads in chunks is shown as one pass after its last chunk. Several rows, drafts and caches filled elsewhere are refused.
 """
@@ -218,7 +218,7 @@ class MlxHooks:
         if batch is None:
             if past or prompt is None:
                 raise UnsupportedError(
-                    f"{past} positions of this cache were filled outside this block, so what they show is not known",
+                    f"{past} positions of this cache were filled outside this block, so it is unknown what they show",
                     hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
                 )
             batch = Batch(request.decoder.key, [Sequence()])

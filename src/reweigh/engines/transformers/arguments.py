@@ -92,7 +92,7 @@ def missing_image(prompt: Prompt | None) -> ReweighError:
     """Return the error for a pass that has image placeholders but no image."""
     if prompt is None or not brings_image(prompt.inputs):
         return InputError(
-            "the prompt holds image placeholders, but no image was given",
+            "the prompt has image placeholders, but no image was given",
             hint="pass all outputs of the processor (pixel_values too) together with its input_ids",
         )
     return UnsupportedError(
@@ -107,7 +107,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> tuple[int, int]:
     if isinstance(arguments.get("logits_to_keep"), Tensor):
         raise UnsupportedError(
             "logits_to_keep picks single columns, so their positions in the sequence are unknown",
-            hint="give a number of last columns",
+            hint="pass the number of last columns to keep",
         )
     if arguments.get("labels") is not None:
         raise UnsupportedError(
@@ -123,7 +123,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> tuple[int, int]:
         seen = f"{kind} of shape {tuple(tokens.shape)}" if hasattr(tokens, "shape") else kind
         raise InputError(
             f"the prompt's tokens are a {seen}; a tensor (rows, columns) was expected",
-            hint='give what the processor returned, with return_tensors="pt"',
+            hint='pass what the processor returned, with return_tensors="pt"',
         )
     return tokens.shape[0], tokens.shape[1]
 

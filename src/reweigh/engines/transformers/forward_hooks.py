@@ -2,7 +2,7 @@
 
 A decoder gets a ``Pass`` with the raw logits, the residual streams it reads and the sequence of each row, and returns new
 logits or ``None``. The sequences travel on the key-value cache: they live as long as the cached positions do, and survive
-a cache that is copied, cropped or reordered. Knows nothing of evidence, tables or any decoder.
+a cache that is copied, cropped or reordered. Knows nothing about evidence, tables or any decoder.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ForwardHooks:
         serving: Keeps a request open for as long as a generation needs it.
 
     Attributes:
-        exits: The module behind each block that is read.
+        exits: The module after each block that is read.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ForwardHooks:
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
                 "so its output was not edited",
-                hint="if it only wraps another model, attach to that one; else this way cannot be served",
+                hint="if it only wraps another model, attach to that one; otherwise this way of generating is not supported",
             )
         if prompt is not None and prompt.batch is not None:
             request.decoder.generated(prompt.batch)
@@ -279,7 +279,7 @@ class ForwardHooks:
             raise UnsupportedError(
                 f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
                 "stream cannot be read",
-                hint=f"{COMPILED_INSIDE}; a pass that skips blocks cannot be served",
+                hint=f"{COMPILED_INSIDE}; a pass that skips blocks is not supported",
             )
         if forward.cache is None:
             forward.cache = getattr(output, "past_key_values", None)

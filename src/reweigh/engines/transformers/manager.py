@@ -168,7 +168,7 @@ def watching(
 def image_pass(passes: Sequence[Pass]) -> Pass:
     """Return the last of the passes seen, which must show an image."""
     if not passes or not passes[-1].has_image:
-        raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+        raise InputError("the inputs contain no image", hint="build them with the processor and an image")
     return passes[-1]
 
 
@@ -217,7 +217,7 @@ def _method(owner: Any, name: str) -> Any:
 
 
 class Hooks:
-    """What was put on a model. A compiled forward breaks its graph at a hook instead of tracing it."""
+    """The hooks on a model. A compiled forward breaks its graph at a hook instead of tracing it."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
@@ -238,7 +238,7 @@ class Hooks:
     def shadow(
         self, module: Any, name: str, function: Callable[..., Any], is_active: Callable[[], bool]
     ) -> None:
-        """Put a function before a method; removal brings back exactly what was there."""
+        """Put a function before a method; removal restores exactly what was there."""
         own = vars(module)
         before = own.get(name)
         own[name] = Shadow(module, name, function, is_active)

@@ -76,9 +76,11 @@ def measure(
     """
     anatomy = find_anatomy(model)
     if not isinstance(inputs, Mapping):
-        raise InputError(f"inputs are a {type(inputs).__name__}", hint="give what the processor returned")
+        raise InputError(f"inputs are a {type(inputs).__name__}", hint="pass what the processor returned")
     if not isinstance(layers, Iterable) or not len(blocks := tuple(map(anatomy.check_layer, layers))):
-        raise InputError(f"layers are {layers!r}", hint="give a list of blocks, e.g. [-1] for the last")
+        raise InputError(
+            f"layers must be a list, not {layers!r}", hint="name the blocks, e.g. [-1] for the last"
+        )
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     reader = Reader(lens, blocks, tokens=tokens, locate=locate, readouts=[readout])
     passes: list[Pass] = []
@@ -92,7 +94,7 @@ def measure(
     rows = passes[-1].rows if passes else []
     if not any(row.positions for row in rows):
         raise InputError(
-            "the prompt holds no image, so there is nothing to measure",
+            "the prompt contains no image, so there is nothing to measure",
             hint=f"the image token is {anatomy.image_tokens}; build inputs with the processor and an image",
         )
     return [reader.evidence(row) for row in rows]
@@ -182,7 +184,7 @@ def check(
     reading: dict[str, Any] = {"dtype": lens.mode, "chunk": lens.chunk, "readout": table.readout}
     found = measure(model, inputs, layers=[table.layer], **reading)[0]
     if found is None:
-        raise InputError("the prompt holds no image")
+        raise InputError("the prompt contains no image")
     return check_tokens(text, ids, offsets, found.at(table.layer), table)
 
 

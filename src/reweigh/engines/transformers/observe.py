@@ -54,7 +54,8 @@ class StepObserver:
             values = [one.values.cpu().numpy()[:, token] for one in found if one is not None]
             if not values:
                 raise InputError(
-                    "the calibration prompt holds no image", hint="put the image placeholder in the template"
+                    "the calibration prompt contains no image",
+                    hint="put the image placeholder in the template",
                 )
             rows.append(ImageObservations(key, token, count, *values))
         return rows
@@ -99,7 +100,7 @@ def answer_lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:
 
 
 Read = Callable[[int, Tensor], Any]
-"""Makes something of a prompt row's visual states (P, d)."""
+"""Turns the visual states (P, d) of a prompt row into what a study keeps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +167,7 @@ def follow(
     with watching(anatomy, [layer], follower.see):
         sequences = generate_greedily(anatomy.model, inputs, max_new_tokens=max_new_tokens)
     if not follower.readings:
-        raise InputError("the prompt holds no image", hint="put the image placeholder in the template")
+        raise InputError("the prompt contains no image", hint="put the image placeholder in the template")
     follower.note(sequences[:, -1])
     generated = sequences[:, -len(follower.steps) :]
     probability = torch.stack(follower.emitted, dim=1).cpu().numpy()
@@ -215,7 +216,7 @@ def whole_words(
 
 
 def word_at(text: str, place: int) -> str:
-    """Return the word that covers a place of a text, or the next one behind it.
+    """Return the word that covers a place of a text, or the next one after it.
 
     >>> word_at("a fire hydrant", 3), word_at("a fire hydrant", 1)
     ('fire', 'fire')

@@ -134,7 +134,7 @@ class Session:
         if self.processor is None:
             raise InputError(
                 "describing a picture needs a processor, and none was found beside the model",
-                hint="give it: attach(model, processor, ...)",
+                hint="pass it: attach(model, processor, ...)",
             )
         return build_inputs(self.model, self.processor, pictures, prompts, template=template)
 

@@ -1,7 +1,7 @@
 """Assign what each step of a worker computed to the requests it belongs to.
 
 Everything about requests comes from the scheduler's message (``SchedulerOutput``), which both model runners receive; only
-the order of the batch comes from the runner. Knows nothing of edits.
+the order of the batch comes from the runner. Knows nothing about edits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parse ``additional_config={"reweigh": {...}}`` and the arguments of requests. Knows nothing of vLLM's classes.
+"""Parse ``additional_config={"reweigh": {...}}`` and the arguments of requests. Knows nothing about vLLM's classes.
 
 The front end resolves each request once and leaves the result under ``MARK`` in its extra arguments. An image request
 without a mark was not prepared, and is reported as not edited.
@@ -152,7 +152,7 @@ def settings_in(additional_config: Any) -> Settings | None:
     if sources and values["observe"]:
         raise InputError(
             "the section names a table and layers to observe",
-            hint="give a table to edit with, or observe to calibrate, not both",
+            hint="name a table to edit with, or layers to observe, not both",
         )
     if DEFAULT not in sources and not values["observe"]:
         raise InputError(
@@ -182,7 +182,7 @@ def check_misspelled(additional_config: Mapping[str, Any]) -> None:
             continue
         if isinstance(section, Mapping) and "table" in section and ours.issuperset(section):
             raise InputError(
-                f'additional_config has a section "{name}"', hint=f'did you mean "{KEY}"? else rename it'
+                f'additional_config has a section "{name}"', hint=f'did you mean "{KEY}"? otherwise rename it'
             )
         logger.warning(
             'additional_config has a section "%s" and none called "%s": nothing is edited', name, KEY

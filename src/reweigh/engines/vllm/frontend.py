@@ -164,7 +164,7 @@ class FrontEnd:
                 raise MismatchError(
                     f"the new table of {self.settings.sources[name].table} reads layer {one.table.layer}, but this "
                     f"engine was started to read {', '.join(map(str, tapped))}",
-                    hint="restart vLLM with this table, or give one of these layers",
+                    hint="restart vLLM with this table, or use a table of one of these layers",
                 )
         return opened
 
@@ -206,7 +206,7 @@ def reload_tables(llm: Any) -> dict[str, Any]:
     """
     front_end = getattr(getattr(llm, "llm_engine", llm), "reweigh", None)
     if front_end is None:
-        raise InputError("this engine was started without reweigh", hint="give it a reweigh section at start")
+        raise InputError("this engine was started without reweigh", hint="start it with a reweigh section")
     told: dict[str, Any] = front_end.reload()
     return told
 

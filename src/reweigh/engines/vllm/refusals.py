@@ -25,7 +25,7 @@ SERVED = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
 """By ``model_type``, as the configuration of the checkpoint gives it."""
 
 REASONS = {
-    "instructblip": "vLLM does not know InstructBLIP",
+    "instructblip": "vLLM does not support InstructBLIP",
     "blip-2": "its decoder keeps its blocks elsewhere in vLLM, and has not been compared",
     "qwen3_vl": "vLLM hands out its states after DeepStack's addition, which has not been compared",
 }
@@ -81,7 +81,7 @@ def _problems(config: Any) -> Iterator[tuple[str, str]]:
         yield "dual-batch overlap (enable_dbo, ubatch_size) splits a step's states", WITHOUT
     if _bypasses_the_worker(parallel):
         yield (
-            "the older Ray executor calls the model runner past the worker, which reads the states",
+            "the older Ray executor bypasses the worker, which reads the states",
             "set VLLM_USE_RAY_V2_EXECUTOR_BACKEND=1, or use --distributed-executor-backend mp",
         )
     if getattr(parallel, "worker_cls", "auto") not in ("auto", *WORKERS):
@@ -94,11 +94,11 @@ def _problems(config: Any) -> Iterator[tuple[str, str]]:
             "merge the adapter into the weights and calibrate them",
         )
     if config.kv_transfer_config is not None:
-        yield "keys and values that come from elsewhere bring no states of the image", WITHOUT
+        yield "keys and values from another engine come without the image's states", WITHOUT
     if getattr(config, "ec_transfer_config", None) is not None:
         yield "disaggregated encoding has not been compared", WITHOUT
     if config.load_config.load_format == "dummy":
-        yield "dummy weights belong to no table", "load the checkpoint's weights"
+        yield "no table matches dummy weights", "load the checkpoint's weights"
     if _quantizes(model):
         yield (
             "vLLM quantizes the weights as it loads them, and a table belongs to weights as they are stored",

@@ -2,7 +2,7 @@
 
 Evidence depends on the table, the image and the text before it, so sums are kept under the table and the prompt up to the
 end of each image. A cached prefix then finds its evidence, and a conversation that gains an image continues from the
-earlier ones. Knows nothing of vLLM.
+earlier ones. Knows nothing about vLLM.
 """
 
 from __future__ import annotations

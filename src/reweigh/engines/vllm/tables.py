@@ -68,7 +68,7 @@ def check_tables(
                 raise
             raise MismatchError(
                 error.message,
-                hint='the backends resize pictures differently; give mm_processor_kwargs={"use_fast": false} for a '
+                hint='the backends resize pictures differently; set mm_processor_kwargs={"use_fast": false} for a '
                 "table made without torchvision, or calibrate with --engine vllm",
             ) from error
 

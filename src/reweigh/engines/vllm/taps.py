@@ -158,7 +158,7 @@ def decoder_of(model: Any) -> Any:
     holder = getattr(language_model, "model", language_model)
     if not (hasattr(holder, "layers") and hasattr(holder, "norm")):
         raise UnsupportedError(
-            f"{type(model).__name__} keeps its blocks and final norm where they are not known",
+            f"{type(model).__name__} keeps its blocks and final norm in an unknown place",
             hint="use the transformers engine (reweigh.attach)",
         )
     return holder

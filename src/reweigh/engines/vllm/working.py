@@ -113,7 +113,7 @@ class Installed:
     def __init__(self, worker: Any, settings: Settings) -> None:
         from vllm.platforms import current_platform
 
-        if settings.sources and not settings.resolved:  # no request would be prepared, no outcome told
+        if settings.sources and not settings.resolved:  # no request would be prepared, no outcome reported
             require_plugin()
             raise UnsupportedError(
                 "the engine's front end did not load reweigh's plugin",

@@ -43,10 +43,10 @@ class HALC(StreamEditor):
     """Words that name things are grounded, contrasted and ranked while the answer is written.
 
     Args:
-        detect: From a picture and a word to boxes; or a GroundingDINO checkpoint; or a file of annotated
+        detect: A function from a picture and a word to boxes; or a GroundingDINO checkpoint; or a file of annotated
             boxes (.jsonl), an oracle.
-        match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
-            adds to the text's likelihood by the model itself.
+        match: A function from a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the
+            picture adds to the text's likelihood by the model itself.
         is_entity: Whether a word is looked up, or the words that are, or a file of them; by default every word except
             function words.
         beams: Texts that continue; 3 is the program's default, 1 the README's.
@@ -80,7 +80,7 @@ class HALC(StreamEditor):
         if candidates % 2 or not 2 <= candidates <= FIELDS * (FIELDS - 1):
             raise InputError(
                 f"{candidates} candidates cannot be made of {FIELDS} fields of view",
-                hint="an even number, two for each of up to 6 pairs",
+                hint="use an even number, two for each of up to 6 pairs",
             )
         self.detect = load_detector(detect) if isinstance(detect, str) else detect
         if match == OWN:

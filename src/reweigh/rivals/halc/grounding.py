@@ -137,7 +137,7 @@ def _load(name: str, model_type: str, kind: str) -> tuple[Any, Any]:
     """
     import transformers
 
-    hint = f"give the folder or Hub id of a {kind}; offline, only what is already in the cache can be used"
+    hint = f"pass the folder or Hub id of a {kind}; offline, only what is already in the cache can be used"
     try:
         found = transformers.AutoConfig.from_pretrained(name).model_type
         if found != model_type:

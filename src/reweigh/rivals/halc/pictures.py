@@ -72,7 +72,7 @@ def pictures_of(forward: Pass) -> list[Image | None]:
             f"{len(given)} pictures were given for {len(has_image)} rows", hint="one, or None, for each row"
         )
     if any(picture is not None and not has for picture, has in zip(given, has_image, strict=True)):
-        raise InputError("a picture was given for a row whose prompt has no image", hint="give None there")
+        raise InputError("a picture was given for a row whose prompt has no image", hint="pass None there")
     return list(given)
 
 

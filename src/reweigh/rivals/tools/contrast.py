@@ -115,7 +115,7 @@ class Contrast(Decoder):
         ids = forward.arguments.get("input_ids")
         # a prompt given as embeddings has no ids; the branch has read it from its own inputs
         rest = None if ids is None else ids[:, branch.fed - forward.past :]
-        if rest is not None and rest.shape[1]:  # also behind a prompt that was read together with a draft
+        if rest is not None and rest.shape[1]:  # also after a prompt that was read together with a draft
             seen = unpadded(forward)[:, branch.fed :]  # prompts of a further turn may be padded
             found.append(branch.step(rest, min(rest.shape[1], columns), seen))
         if not found:

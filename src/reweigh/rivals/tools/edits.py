@@ -184,6 +184,6 @@ def unpadded(forward: Pass) -> Tensor:
 
 
 def last_keys(mask: Tensor, width: int) -> Tensor:
-    """Return the last ``width`` columns of a mask (B, n); a longer, pre-allocated cache has empty keys behind them."""
+    """Return the last ``width`` columns of a mask (B, n); a longer, pre-allocated cache has empty keys after them."""
     total = mask.shape[1]
     return mask[:, total - width :] if width <= total else F.pad(mask, (0, width - total))

@@ -96,13 +96,13 @@ def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
     elif name == "high":
         found = list(range(count // 2 if count <= DEEP else count - 20, count, 2))
     elif isinstance(name, str):
-        raise InputError(f"layers {name!r} are unknown", hint='"low", "high", or a list of indices')
+        raise InputError(f"unknown layers {name!r}", hint='"low", "high", or a list of indices')
     else:
         found = [index for index in name if 0 <= index < count]
     if not found:
         raise InputError(
             f"{name!r} names no layer of a model of {count} blocks",
-            hint=f"give indices from 0 to {count - 1}",
+            hint=f"use indices from 0 to {count - 1}",
         )
     return found
 
