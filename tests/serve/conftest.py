@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
+import httpx
 import pytest
 from live import Running, running
 
@@ -14,6 +16,13 @@ from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.served import Served
 from reweigh.world import table_path
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer than httpx's five seconds, which a busy machine can take for an answer."""
+    for name in ("get", "post", "request", "stream"):
+        monkeypatch.setattr(httpx, name, partial(getattr(httpx, name), timeout=60.0))
 
 
 @pytest.fixture(scope="session")
