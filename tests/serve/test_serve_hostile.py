@@ -175,8 +175,8 @@ def test_a_hostile_question_of_the_page_is_refused_too(house, path, name):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"temprature": 1}, "no field is called 'temprature' (did you mean temperature"),
-        ({"reweigh": {"bta": 1}}, "no field is called 'bta' (did you mean beta"),
+        ({"temprature": 1}, "unknown field 'temprature' (did you mean temperature"),
+        ({"reweigh": {"bta": 1}}, "unknown field 'bta' (did you mean beta"),
         ({"reweigh": {"decoder": "vdc"}}, "did you mean vcd"),
         ({"reweigh": {"decoder": "vdc"}}, "known: base, beam, "),
         ({"model": "reweigh-wrld"}, "did you mean reweigh-world"),
