@@ -69,6 +69,10 @@ class Session:
         """
         return RequestContext(self.decoder, options, self.hooks)
 
+    def using(self, **options: Any) -> AbstractContextManager[Any]:
+        """Decode inside a block with settings of one's own; the future name of ``request``."""
+        return self.request(**options)
+
     def __enter__(self) -> Self:
         self._plain.__enter__()
         return self
