@@ -8,18 +8,20 @@ import torch
 from layers_by_hand import divergence, edited, head_of, log_softmax, steps
 
 import reweigh
-from checkpoints import FAMILIES
+from checkpoints import BLOCKS, FAMILIES
 
 
+@pytest.mark.parametrize("layers", [[0, 1, 2], [1, BLOCKS]])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dola(family, loaded, batch):
+def test_dola(family, layers, loaded, batch):
+    """The last index of ``hidden_states`` is normed; the earlier ones are not."""
     model, processor = loaded(family)
     inputs, head = batch(family), head_of(loaded(family)[0])
-    found = edited(model, processor, inputs, "dola", layers=[0, 1, 2])
+    found = edited(model, processor, inputs, "dola", layers=layers)
     for (final, states), y in zip(steps(model, inputs), found, strict=True):
         f = log_softmax(final)
         early = []
-        for j in (0, 1, 2):
+        for j in layers:
             early.append(states[j][:, -1].detach().numpy() @ head.T)
         for row in range(len(f)):
             q = [log_softmax(one[row]) for one in early]

@@ -15,6 +15,7 @@ from random_vectors import random_vectors
 
 import generating
 import reweigh
+from checkpoints import BLOCKS
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
@@ -131,13 +132,17 @@ def test_steered_answers_equal_a_decoder_written_by_hand(method, loaded, batch):
     assert (run(model, inputs).logits[0] - found.logits[0]).abs().max() > 1e-2
 
 
-def test_vista_equals_a_decoder_written_by_hand(loaded, batch):
-    """The directions come from two passes of the unsteered model; prompt and steps are then steered alike."""
+@pytest.mark.parametrize("layers", [[2, 3], [2, BLOCKS]])
+def test_vista_equals_a_decoder_written_by_hand(layers, loaded, batch):
+    """The directions come from two passes of the unsteered model; prompt and steps are then steered alike.
+
+    Of the layers mixed into the logits, only the last is normed.
+    """
     model, processor = loaded("llava")
     inputs, lam, alpha = batch("llava", rows=(0,)), 0.5, 0.3
-    with reweigh.decoder("vista", model, processor, lam=lam, alpha=alpha, layers=[2, 3]) as attached:
+    with reweigh.decoder("vista", model, processor, lam=lam, alpha=alpha, layers=layers) as attached:
         found = run(model, inputs)
-    assert attached.decoder.indices == [2, 3]
+    assert attached.decoder.indices == layers
     without = inputs["input_ids"][inputs["input_ids"] != model.config.image_token_id][None]
     seen = []
     for states in (embedded(model, inputs), model.get_input_embeddings()(without)):
@@ -160,10 +165,13 @@ def test_vista_equals_a_decoder_written_by_hand(loaded, batch):
     for step, (mine, main) in enumerate(
         zip(found.logits, by_hand(model, inputs, found, mlp, keep), strict=True)
     ):
-        early = [model.lm_head(kept[index - 1][:, length - 1 + step]) for index in (2, 3)]
+        late = {index: kept[index - 1][:, length - 1 + step] for index in layers}
+        if BLOCKS in late:
+            late[BLOCKS] = model.model.language_model.norm(late[BLOCKS])
+        early = [model.lm_head(state) for state in late.values()]
         wanted = alpha * sum(early) / 2 + (1 - alpha) * main
         torch.testing.assert_close(mine, wanted, atol=1e-3, rtol=1e-3)
-    with reweigh.decoder("vista", model, processor, lam=0.0, alpha=alpha, layers=[2, 3]):
+    with reweigh.decoder("vista", model, processor, lam=0.0, alpha=alpha, layers=layers):
         assert (run(model, inputs).logits[0] - found.logits[0]).abs().max() > 1e-2
 
 

@@ -12,7 +12,7 @@ from checkpoints import BLOCKS, FAMILIES
 from reweigh.rivals.revisit import _indices
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
+@pytest.mark.parametrize("layers", ["last", "all", [1, BLOCKS]])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_revisit(family, layers, loaded, batch):
     model, processor = loaded(family)
@@ -24,7 +24,7 @@ def test_revisit(family, layers, loaded, batch):
     from reweigh.families.positions import layout
 
     spots = layout(anatomy.family, model.config, inputs["input_ids"], inputs)
-    indices = _indices(layers, BLOCKS, family == "gemma3")
+    indices = layers if isinstance(layers, list) else _indices(layers, BLOCKS, family == "gemma3")
     for (final, _), y in zip(recorded, found, strict=True):
         for row in range(len(final)):
             columns = [column for column, _ in spots[row]]

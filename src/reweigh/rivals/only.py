@@ -7,8 +7,9 @@ head(norm(u) + 0.5 norm(h)). With D = sum_v |softmax a - softmax r|: y = a + alp
 alpha_2) a - alpha_2 r, and a plausibility cut.
 
 The official program fixes the image's columns for one system prompt and decides once for a whole batch; here each row has
-its own columns and decision. Where r is close to a, the first rule is nearly 4 a, a temperature of 1/4: compare it with
-``nucleus`` at temperature 0.25. All families get the form of the LLaVA program.
+its own columns and decision. With ``layer`` set to the last block the official program leaves u = c, without the last
+block's norms and MLP; here they apply as always. Where r is close to a, the first rule is nearly 4 a, a temperature of
+1/4: compare it with ``nucleus`` at temperature 0.25. All families get the form of the LLaVA program.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i ar
 
 The states of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of plausible tokens,
 so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch; here every
-row with an image is refined.
+row with an image is refined. It also drops the last layer from a list of indices, though not from "all"; here a list is
+read as it is written.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ReVisiT(Decoder):
 
     Args:
         layers: "last", "all", "low", "high" (the last three include the last layer) or a list of indices of
-            ``hidden_states`` below the last; by default all for Qwen2.5-VL and the last elsewhere, as the authors chose.
+            ``hidden_states``; by default all for Qwen2.5-VL and the last elsewhere, as the authors chose.
         relative_top: Cut as a share of the largest probability.
     """
 

@@ -33,11 +33,12 @@ class EarlyLayers(Decoder):
 
     needs_image = False
     norm: ClassVar[bool] = True
-    """Whether the final norm is applied to the earlier layers."""
+    """Whether the final norm is applied to the earlier layers; to the last one it always is."""
 
     def __init__(self, anatomy: Anatomy, processor: Any, indices: Sequence[int]) -> None:
         super().__init__(anatomy, processor)
         self.indices = list(indices)
+        self.last = len(anatomy.blocks)
         self.layers = frozenset(index - 1 for index in self.indices)
         self.lens = Lens(anatomy.norm, anatomy.head)
 
@@ -60,7 +61,7 @@ class EarlyLayers(Decoder):
         """Return new logits (B, V) of one column from its own and from the streams (B, d) after ``layers``."""
         final = logits.float()
         early = [
-            self.lens.read(streams[index - 1], norm=self.norm).float().to(final.device)
+            self.lens.read(streams[index - 1], norm=self.norm or index == self.last).float().to(final.device)
             for index in self.indices
         ]
         return self.combine(final, torch.stack(early))
@@ -89,20 +90,19 @@ def first_index(count: int, tied: bool) -> int:
 
 
 def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
-    """Return the indices below ``count`` that a name ("low", "high") or a list stands for."""
-    start = first_index(count, tied)
+    """Return the indices that a name ("low", "high") or a list stands for, in a model of ``count`` blocks."""
     if name == "low":
-        found = list(range(start, count // 2 if count <= DEEP else 20, 2))
+        found = list(range(first_index(count, tied), count // 2 if count <= DEEP else 20, 2))
     elif name == "high":
         found = list(range(count // 2 if count <= DEEP else count - 20, count, 2))
     elif isinstance(name, str):
         raise InputError(f"unknown layers {name!r}", hint='"low", "high", or a list of indices')
     else:
-        found = [index for index in name if 0 <= index < count]
-    if not found:
+        found = list(name)
+    if not found or not all(0 <= index <= count for index in found):
         raise InputError(
-            f"{name!r} names no layer of a model of {count} blocks",
-            hint=f"use indices from 0 to {count - 1}",
+            f"layers {name!r} are not layers of a model of {count} blocks",
+            hint=f"use indices of hidden_states: 0 (the embeddings) to {count} (the last block, after the final norm)",
         )
     return found
 
