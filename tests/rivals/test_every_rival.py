@@ -35,6 +35,7 @@ OPTIONS = {
     "dola": {},
     "deco": {},
     "revisit": {},
+    "mcot": {"alpha": 5.0, "gamma": 0.3},
     "code": {"description_tokens": 5},
     "damro": {"keep": 3},
     "vista": {},
@@ -59,6 +60,7 @@ NULL = {
     "icd": {"alpha": 0.0, "beta": 0.0},
     "sid": {"alpha": 0.0, "beta": 0.0},
     "damro": {"alpha": 0.0, "beta": 0.0},
+    "mcot": {"alpha": 0.0},
     "vista": {"lam": 0.0, "alpha": 0.0},
     "asd": {"lam": 0.0, "alpha": 3.0},
     "vti": {"lam": 0.0},
@@ -144,6 +146,7 @@ BY_IMAGE = [
     "m3id",
     "icd",
     "revisit",
+    "mcot",
     "code",
     "damro",
     "asd",
@@ -284,7 +287,7 @@ def test_the_plain_baselines_set_their_regime(loaded, batch):
     assert torch.equal(ours, wanted)
 
 
-COLUMN_BY_COLUMN = ["vcd", "m3id", "icd", "sid", "pai", "dola", "deco", "revisit", "cut", "code"]
+COLUMN_BY_COLUMN = ["vcd", "m3id", "icd", "sid", "pai", "dola", "deco", "revisit", "mcot", "cut", "code"]
 COLUMN_BY_COLUMN += ["damro", "vista", "only", "asd", "vti", "nullu", "projectaway"]
 
 

@@ -47,6 +47,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "dola": "reweigh.rivals.dola:DoLa",
         "deco": "reweigh.rivals.deco:DeCo",
         "revisit": "reweigh.rivals.revisit:ReVisiT",
+        "mcot": "reweigh.rivals.mcot:MCoT",
         # edits inside the model
         "memvr": "reweigh.rivals.memvr:MemVR",
         "projectaway": "reweigh.rivals.projectaway:ProjectAway",
