@@ -201,9 +201,17 @@ def _end_stopped() -> NoReturn:
 
 
 def _report(error: Exception) -> NoReturn:
-    """Print what a bug report of an unexpected error needs, and exit."""
+    """Print what a bug report of an unexpected error needs, or the line of the user's own plugin, and exit."""
+    from reweigh.cli.plugin import plugin_line
+
     _show_traceback()
     said = " ".join(str(error).split())[:300]
+    if where := plugin_line(error):
+        typer.echo(
+            f"error: {where}: {type(error).__name__}: {said}\n  hint: {TRACEBACK}=1 shows how it got there",
+            err=True,
+        )
+        sys.exit(1)
     typer.echo(
         f"error: {type(error).__name__}: {said}\n  this is a bug in reweigh {__version__}; please report it with "
         f"the output of {TRACEBACK}=1. Finished work is kept",

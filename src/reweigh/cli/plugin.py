@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,15 @@ _loaded: dict[Path, str] = {}
 def loaded_plugins() -> list[Path]:
     """Return the files loaded in this process."""
     return list(_loaded)
+
+
+def plugin_line(error: BaseException, *files: Path) -> str | None:
+    """Return the last line of a plugin, or of one of ``files``, that an error passed through."""
+    known = {str(file) for file in (*_loaded, *files)}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in known:
+            return f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+    return None
 
 
 def load_plugin(path: Path) -> None:
@@ -55,7 +65,10 @@ def _run(path: Path) -> ModuleType:
     except ReweighError:
         raise
     except Exception as error:
-        raise InputError(f"the plugin {path} cannot be run ({type(error).__name__}: {error})") from error
+        where = plugin_line(error, path)
+        raise InputError(
+            f"the plugin {path} cannot be run ({type(error).__name__}: {error}{f'; {where}' if where else ''})"
+        ) from error
     return module
 
 

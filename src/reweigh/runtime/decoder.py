@@ -222,6 +222,11 @@ class Decoder:
         """Identifies this decoder on the caches that it filled."""
         return next(_keys)
 
+    @cached_property
+    def verified(self) -> set[Any]:
+        """Shapes in which ``edit`` returned usable logits; an engine checks each once."""
+        return set()
+
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """Return the settings of one caller; missing ones come from ``outer``, the request it is nested in."""
         if unknown := set(options) - set(self.request_options):

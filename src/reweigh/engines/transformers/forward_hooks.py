@@ -28,6 +28,7 @@ from reweigh.engines.transformers.arguments import (
     read_prompt,
     token_ids,
 )
+from reweigh.engines.verify import verify_edit
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
@@ -264,6 +265,10 @@ class ForwardHooks:
             forward.prompt.passes += 1
         if logits is None:
             return None
+        shapes = (getattr(logits, "shape", None), forward.logits.shape, forward.is_step)
+        if shapes not in decoder.verified:
+            verify_edit(decoder, forward.logits, logits)
+            decoder.verified.add(shapes)
         output.logits = logits
         return output
 
