@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from checkpoints.families import PATCH, SIDE, WIDTH, clip_vision, text
+from checkpoints.families import PATCH, SIDE, VOCABULARY, WIDTH, clip_vision, text
 from checkpoints.noise import perturb
 
 IMAGE, VIDEO, START, END = 5, 6, 7, 8
@@ -330,6 +330,39 @@ def lfm2_vl() -> Made:
     )
 
 
+def gemma4() -> Made:
+    """Like the E-series: the last two of four blocks reuse the keys of earlier ones."""
+    decoder = text(
+        "gemma4_text",
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        num_kv_shared_layers=2,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=VOCABULARY,
+        head_dim=12,
+        global_head_dim=12,
+        sliding_window=8,
+        pad_token_id=0,
+    )
+    config = hf.Gemma4Config(
+        text_config=decoder,
+        vision_config={
+            **VISION,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "patch_size": PATCH,
+            "pooling_kernel_size": 2,
+            "position_embedding_size": 64,
+        },
+        audio_config=None,
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+    )
+    grid = torch.tensor([[[column, row] for row in range(4) for column in range(4)]])
+    inputs = sequence(4, pixel_values=pixels(1, 16, 3 * PATCH**2).sigmoid(), image_position_ids=grid)
+    marks = (inputs["input_ids"] == IMAGE).int()
+    return hf.Gemma4ForConditionalGeneration(config), {**inputs, "mm_token_type_ids": marks}
+
+
 MORE: dict[str, Callable[[], Made]] = {
     "aria": aria,
     "aya_vision": aya_vision,
@@ -337,6 +370,7 @@ MORE: dict[str, Callable[[], Made]] = {
     "cohere2_vision": cohere2_vision,
     "deepseek_vl": deepseek_vl,
     "fuyu": fuyu,
+    "gemma4": gemma4,
     "glm4v": glm4v,
     "got_ocr2": got_ocr2,
     "idefics3": idefics3,

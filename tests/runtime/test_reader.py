@@ -85,3 +85,16 @@ def test_given_evidence_is_finished_and_cannot_be_joined():
         Reader(LENS, [1]).give(row(), known)
     with pytest.raises(MismatchError, match="prob"):
         Reader(LENS, [0], readouts=["prob"]).evidence(one)
+
+
+def test_positions_that_were_known_but_not_read_have_no_evidence():
+    reader, one = Reader(LENS, [0]), row()
+    for cut in (0, 4):  # nothing read, and the first image cut
+        reader.feed(one, 0, {0: STATES[0][:cut]})
+        with pytest.raises(UnsupportedError, match=r"of 5 visual positions were not read"):
+            reader.evidence(one)
+        one.check_read(cut)
+        with pytest.raises(UnsupportedError, match="were not read"):
+            one.check_read(cut + 4)
+    reader.feed(one, 4, {0: STATES[0][4:]})
+    assert reader.evidence(one) is not None

@@ -266,6 +266,8 @@ class ReWEIGH(Decoder):
     def _lay_out(self, forward: Pass, request: ReweighRequest) -> None:
         """Lay out strengths and penalties of the rows that have evidence, once for each image and request."""
         scratch, reader, device = forward.batch.scratch, request.reader, forward.logits.device
+        for row in forward.rows:
+            row.check_read(forward.past + forward.length)
         places = [place for place, row in enumerate(forward.rows) if row.made is not None]
         rows = [forward.rows[place] for place in places]
         scratch |= {"request": request, "rows": places, "editor": None, "evidence": None}

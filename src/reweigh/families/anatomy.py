@@ -113,6 +113,19 @@ class Anatomy:
         return self.family.causal
 
     @cached_property
+    def shares_keys(self) -> bool:
+        """Whether late blocks reuse the keys of earlier ones; transformers runs those for the last columns only.
+
+        It does so for a number of ``logits_to_keep``, not for a tensor of columns.
+        """
+        text = (
+            self.config.get_text_config(decoder=True)
+            if hasattr(self.config, "get_text_config")
+            else self.config
+        )
+        return bool(getattr(text, "num_kv_shared_layers", 0))
+
+    @cached_property
     def vocab_size(self) -> int:
         """Rows of the head; ranks cover all of them, including rows beyond the tokenizer."""
         return head_rows(self.head)

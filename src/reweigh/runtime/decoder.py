@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.files.artifacts import sha256_file
 from reweigh.runtime.sequence import Batch, Sequence
 
@@ -105,6 +105,17 @@ class Pass:
             if columns:
                 found.append((row, sequence, columns))
         return found
+
+    def check_states(self) -> None:
+        """Refuse states that do not cover the pass while it shows images: their columns would be read elsewhere."""
+        wanted = (len(self.rows), self.length)
+        for layer, state in self.states.items():
+            if tuple(state.shape[:2]) != wanted and self.new():
+                raise UnsupportedError(
+                    f"the stream after block {layer} has (rows, columns) {tuple(state.shape[:2])} in a pass of {wanted}, "
+                    "so the image's positions cannot be read there",
+                    hint="this model computes late blocks for some columns only; choose an earlier block (layer=...)",
+                )
 
     def keep(self, sequence: Sequence, columns: list[int], made: Any) -> None:
         """Keep with a sequence what was made of its visual positions up to the last of some columns of this pass."""

@@ -125,6 +125,8 @@ class Reader:
                 self.feed(sequence, forward.past, {k: forward.states[k][row] for k in self.layers})
             elif sequence.read <= sequence.positions.index(forward.past + columns[0]):
                 self.give(sequence, known)
+        for _, sequence, _ in new:
+            sequence.check_read(forward.past + forward.length)
         return bool(new)
 
     def give(self, sequence: Sequence, evidence: Evidence) -> None:
@@ -195,6 +197,7 @@ class Reader:
 
     def evidence(self, sequence: Sequence, readout: str | None = None) -> Evidence | None:
         """Return the evidence of a sequence's images under one of the readouts; ``None`` without an image."""
+        sequence.check_read()
         if sequence.made is None:
             return None
         values = torch.stack([self.mean(sequence, layer, readout) for layer in self.layers])

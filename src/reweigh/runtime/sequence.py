@@ -59,6 +59,15 @@ class Sequence:
         inside = self.positions[bisect_left(self.positions, first) : bisect_left(self.positions, last)]
         return [position - first for position in inside]
 
+    def check_read(self, end: int | None = None) -> None:
+        """Refuse visual positions before ``end`` that nobody read: without evidence the text would go unedited."""
+        known = len(self.positions) if end is None else bisect_left(self.positions, end)
+        if self.read < known:
+            raise UnsupportedError(
+                f"{known - self.read} of {known} visual positions were not read, so their evidence is unknown",
+                hint="run `reweigh doctor` with this model, and report its class",
+            )
+
     def mark(self, count: int, made: Any) -> None:
         """Keep the reading of the first ``count`` positions."""
         self.marks[count] = made

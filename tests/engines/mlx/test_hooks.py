@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from reweigh.errors import UnsupportedError
 from reweigh.runtime.sequence import Batch, Sequence
@@ -40,3 +42,16 @@ def test_a_stream_that_left_its_block_is_refused_whatever_other_threads_do(hooks
         own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
     own._embed(lambda *given: None, None)  # a new prompt of this thread's is the base model's
     own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
+
+
+def test_states_that_are_shorter_than_the_prompt_are_refused(hooks):
+    """mlx-vlm may one day compute some blocks for the last column only, as transformers does."""
+    decoder = SimpleNamespace(edit=lambda forward: None)
+    request = SimpleNamespace(decoder=decoder, layers=frozenset({1}))
+    own = hooks.MlxHooks(SimpleNamespace(model=object()))
+    for columns, refused in ((4, False), (1, True)):
+        prompt = hooks.Prompt([(2, None)], 4, start=0, states={1: [torch.zeros(1, columns, 3)]})
+        batch = Batch(1, [Sequence()], prompt=prompt)
+        batch.extend(0, [prompt.visual], 1)
+        with pytest.raises(UnsupportedError, match="after block 1") if refused else contextlib.nullcontext():
+            own._edit(request, batch, 3, torch.zeros(1, 1, 5))

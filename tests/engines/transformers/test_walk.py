@@ -22,7 +22,7 @@ from reweigh.world.scenes import scene
 
 SOURCE = str(Path(reweigh.__file__).parent)
 
-PREFILL = (44, 14)
+PREFILL = (46, 14)
 STEP = (6, 3)
 """The most functions and files of each. Fewer would mean guards, beams, image bounds or kernels folded into one another."""
 

@@ -256,6 +256,7 @@ class MlxHooks:
             states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
             logits=logits,
         )
+        forward.check_states()
         edited = request.decoder.edit(forward)
         prompt.states.clear()
         return edited

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from reweigh.engines.transformers.arguments import (
@@ -137,16 +138,22 @@ class ForwardHooks:
                 hint=COMPILED_INSIDE,
             )
 
-    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Find a pass's request and the sequences it continues, ahead of the language model."""
+    def before(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Find a pass's request and the sequences it continues, ahead of the language model.
+
+        Returns:
+            Other arguments for the language model, where it would compute some blocks for its last columns only.
+        """
         anatomy, opened = self.anatomy, innermost.get()
         if opened is None or opened.closed or opened.model is not anatomy.model:
             opened = opened_on(anatomy.model)
         if module is not anatomy.language_model or (opened is not None and opened.suspended):
-            return
+            return None
         self._local.forward = None  # a pass that failed may have left its own
         if opened is None:
-            return
+            return None
         request, prompt = opened.request, opened.prompt
         arguments = bound(self._signature, args, kwargs) if args else kwargs
         batch = None if prompt is None else prompt.batch
@@ -184,6 +191,11 @@ class ForwardHooks:
                 request.decoder.before(forward)
         forward.is_running = True
         self._local.forward = forward
+        kept = kwargs.get("logits_to_keep")
+        if anatomy.shares_keys and forward.layers and isinstance(kept, int) and kept and forward.new():
+            first, last = max(0, forward.length - kept), forward.length
+            return args, {**kwargs, "logits_to_keep": torch.arange(first, last)}
+        return None
 
     def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
         """Make any pass but a step: note where its images lie, and find or begin the batch it continues."""
@@ -286,6 +298,7 @@ class ForwardHooks:
                 "stream cannot be read",
                 hint=f"{COMPILED_INSIDE}; a pass that skips blocks is not supported",
             )
+        forward.check_states()
         if forward.cache is None:
             forward.cache = getattr(output, "past_key_values", None)
         if forward.cache is not None:

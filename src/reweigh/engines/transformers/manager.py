@@ -225,7 +225,7 @@ class Hooks:
     def __len__(self) -> int:
         return len(self._undo)
 
-    def before(self, module: nn.Module, hook: Callable[..., None], *, prepend: bool = False) -> None:
+    def before(self, module: nn.Module, hook: Callable[..., Any], *, prepend: bool = False) -> None:
         """Call ``hook`` ahead of a module."""
         quiet = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
         self._undo.append(module.register_forward_pre_hook(quiet, with_kwargs=True, prepend=prepend).remove)
