@@ -20,19 +20,6 @@ def completion(text: str | None) -> Answer:
     return 200, {"content-type": "application/json"}, json.dumps(body).encode()
 
 
-def decision(probabilities: Any, **more: Any) -> Answer:
-    """A reply of `/v1/systemone` to one `score` question called ``rating``."""
-    answer = {"type": "score", "probabilities": probabilities, "confidence": 0.5}
-    body = {"model": "m", "answers": {"rating": answer}, "usage": {}, **more}
-    return 200, {"content-type": "application/json"}, json.dumps(body).encode()
-
-
-def likely(level: int, levels: int = 7, p: float = 0.7) -> dict[str, float]:
-    """Probabilities with one level above the others, as the server writes them."""
-    rest = (1 - p) / (levels - 1)
-    return {str(one): p if one == level else rest for one in range(levels)}
-
-
 class JudgeServer(LocalServer):
     """Answers each request by ``script(request body, number of the request)``."""
 

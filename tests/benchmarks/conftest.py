@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reweigh.benchmarks.chair.mentions import MentionFinder, Vocabulary
-from reweigh.benchmarks.language.toolkit import Language
+from reweigh.benchmarks.language import Language
 from reweigh.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -59,7 +59,7 @@ hair drier, hairdryer
 def backend() -> Language:
     """Tokens, tags and base forms; needs NLTK's WordNet and tagger data."""
     pytest.importorskip("nltk", reason="needs the extra 'eval'")
-    found = Language(sentences="rules")
+    found = Language()
     try:
         found.describe()
     except InputError:

@@ -17,7 +17,7 @@ from reweigh.benchmarks.amber.generative import (
     read_pairs,
 )
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response, check_questions
-from reweigh.benchmarks.language.toolkit import Language
+from reweigh.benchmarks.language import Language
 from reweigh.errors import InputError
 
 RELATION = {

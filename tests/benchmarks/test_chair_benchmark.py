@@ -9,7 +9,7 @@ import pytest
 
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Item, Response
 from reweigh.benchmarks.chair.benchmark import CHAIR
-from reweigh.benchmarks.language.toolkit import Language
+from reweigh.benchmarks.language import Language
 from reweigh.errors import InputError
 
 TABLE = "person, man\ndog, puppy\ncat\nchair, seat\ntoilet\n"

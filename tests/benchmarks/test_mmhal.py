@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from judge_server import JudgeServer, completion, question_of
 from reweigh.benchmarks.base import BENCHMARKS, Response
-from reweigh.benchmarks.judge.kinds import ChatEndpoint
-from reweigh.benchmarks.judge.protocol import CachedJudge, Request
+from reweigh.benchmarks.judge import CachedJudge, ChatJudge, Request
 from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json, write_json, write_text
@@ -164,14 +163,18 @@ def test_the_official_rules_can_give_the_metrics(data: Path) -> None:
     assert summary.official == {}
 
 
-def test_a_whole_evaluation_over_http_resumes_for_free(data: Path, tmp_path: Path) -> None:
+def test_a_whole_evaluation_over_http_resumes_for_free(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+
     def script(body: dict[str, Any], number: int) -> Any:
         if number % 7 == 0:
             return (429, {"retry-after": "0"}, b"{}") if number % 2 else (500, {}, b"")
         return completion(echo(question_of(body)))
 
     responses = [Response(i, f"Rating: {i % 7}") for i in range(96)]
-    with JudgeServer(script) as server, ChatEndpoint(base_url=server.url, first_wait=0.01) as endpoint:
+    with JudgeServer(script) as server, ChatJudge(url=server.url) as endpoint:
         # A first run that stopped half way leaves its verdicts behind.
         MMHal(data, judge=CachedJudge(endpoint, tmp_path / "verdicts")).score(responses[:40])
         assert len(list((tmp_path / "verdicts").rglob("*.json"))) == 40

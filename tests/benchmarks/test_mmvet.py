@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import BENCHMARKS, Response
-from reweigh.benchmarks.judge.protocol import Request
+from reweigh.benchmarks.judge import Request
 from reweigh.benchmarks.mmvet import MMVet, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import write_json, write_text

@@ -65,7 +65,6 @@ def test_a_layer_that_the_table_lacks(unloaded, drawn):
         (["compare", "world", "-m", "base,vdc", "-o", "{}/out"], "did you mean"),
         (["compare", "world", "-m", "vcd", "--method-option", "vcd.alfa=1", "-o", "{}/out"], "alpha"),
         (["tune", "world", "--betas", "much", "-o", "{}/out"], "betas"),
-        (["tune", "world", "--pictures", "{}", "-o", "{}/out"], "no image"),
         (["ablate", "world", "--arms", "globl", "-o", "{}/out"], "did you mean global"),
         (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "finite"),
         (["demo", "-o", "{}/report"], "/report.html"),
@@ -128,15 +127,13 @@ def test_the_embedded_model_warns_once_of_what_is_not_a_drawing(drawn, tmp_path,
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("command", ["calibrate", "tune"])
-def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path, command):
+def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path):
     folder = tmp_path / "photographs"
     folder.mkdir()
     for number in range(12):
         Image.new("RGB", (640, 480)).save(folder / f"{number:02}.png")
     (folder / "00.png").write_bytes(b"none")  # is told of when it is its turn
-    given = {"calibrate": [folder], "tune": ["--pictures", folder]}
-    done = unloaded(command, "world", *given[command], "-o", tmp_path / "out")
+    done = unloaded("calibrate", "world", folder, "-o", tmp_path / "out")
     assert "01.png and 6 more" in done.err
     assert done.err.count("warning:") == 1
 

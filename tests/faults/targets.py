@@ -21,14 +21,12 @@ from PIL import Image
 
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
-from reweigh.benchmarks.judge.protocol import CachedJudge, Distribution, Request, ScaleQuestion
+from reweigh.benchmarks.judge import CachedJudge, Request
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read
-from reweigh.experiments.tune.labelfree import open_pictures
-from reweigh.experiments.tune.verdicts import Asking
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
 from reweigh.paper.analyses import STUDIES
@@ -252,57 +250,6 @@ def read_verdict(folder: Path) -> Reading:
     return CachedJudge(Silent(), folder).ask(Request("how good?")) or None
 
 
-DISTRIBUTION = Distribution((0.125, 0.25, 0.625))
-RATED = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "good"))
-
-
-class Unsure(Silent):
-    def ask(self, question: Any) -> Any:
-        raise KeyError("nothing was kept")
-
-
-class Sure(Silent):
-    def ask(self, question: Any) -> Any:
-        return DISTRIBUTION
-
-
-def make_rating(folder: Path) -> None:
-    CachedJudge(Sure(), folder).ask(RATED)
-
-
-def read_rating(folder: Path) -> Reading:
-    try:
-        return CachedJudge(Unsure(), folder).ask(RATED)
-    except KeyError:
-        return None
-
-
-class Knowing(Silent):
-    """A verifier that affirms dogs."""
-
-    def ask(self, picture: Any, names: Any) -> Any:
-        return [1.5 if name == "dog" else -2.5 for name in names]
-
-
-def asking(folder: Path) -> Asking:
-    pictures = folder.parent / "asked"
-    pictures.mkdir(exist_ok=True)
-    for number in range(2):
-        Image.new("RGB", (4, 4)).save(pictures / f"{number}.png")
-    return Asking(Knowing(), open_pictures(pictures), folder)
-
-
-def make_affirmed(folder: Path) -> None:
-    asking(folder).ask([{"dog", "cat"}, {"boat"}])
-
-
-def read_affirmed(folder: Path) -> Reading:
-    """Whole or refused; a lost end is asked for again, as a search does."""
-    found = asking(folder)
-    found.ask([{"dog", "cat"}, {"boat"}])
-    return found.gaps
-
-
 def make_point(folder: Path) -> None:
     make_calibration(folder)
     own = ReferenceTable.from_pretrained(folder, layer=3).fingerprint
@@ -467,8 +414,6 @@ TARGETS = (
     Target("manifest", make_manifest, read_manifest, "list.*"),
     Target("archive", make_archives, read_archives),
     Target("verdict", make_verdict, read_verdict),
-    Target("rating", make_rating, read_rating),
-    Target("verifier", make_affirmed, read_affirmed),
     Target("operating point", make_point, read_tuned, POINT),
     Target(
         "steering vectors", make_vectors, lambda folder: SteeringVectors.load(folder).fingerprint, "steering*"

@@ -59,7 +59,9 @@ def test_calibration_and_tuning_share_no_image(coco, tmp_path):
 
 
 def test_the_protocol_is_the_papers(coco, tmp_path):
-    steps = {one.name: one for one in Protocol("m", coco, tmp_path, judge=["--judge", "chat"]).steps()}
+    steps = {
+        one.name: one for one in Protocol("m", coco, tmp_path, judge=["--judge-option", "model=m"]).steps()
+    }
     assert list(steps)[:4] == ["calibrate", "tune", "chair", "amber"]
     assert list(steps)[-3:] == ["speed", "ablate", "study"]
     assert ",".join(METHODS) == "base,vcd,opera,dola,pai,revisit,reweigh"
@@ -67,7 +69,7 @@ def test_the_protocol_is_the_papers(coco, tmp_path):
     assert steps["calibrate"].command.count("--layer") == 3
     assert steps["tune"].descriptions == pytest.approx(500 * (1 + 18 * latencies()["reweigh"]))
     assert steps["chair"].descriptions == pytest.approx(500 * sum(latencies().values()))
-    assert steps["rate mmhal vcd"].command[-2:] == ("--judge", "chat")
+    assert steps["rate mmhal vcd"].command[-2:] == ("--judge-option", "model=m")
 
 
 def test_what_is_missing_is_named(coco, tmp_path, monkeypatch):

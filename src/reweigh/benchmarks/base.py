@@ -68,13 +68,8 @@ class Benchmark(ABC):
     draws_images: ClassVar[bool] = False
     """Whether it needs no files and draws its images itself, into ``data_dir``."""
 
-    judge_kind: ClassVar[str] = ""
-    """The kind of judge that rates the answers, ``chat`` or ``systemone``; empty if none does.
-
-    The constructor of a judged benchmark takes judge, prompt and concurrency."""
-
-    answers_of: ClassVar[str | None] = None
-    """The benchmark whose answers it rates by another kind of judge, if it has no questions of its own."""
+    judged: ClassVar[bool] = False
+    """Whether a judge rates the answers; the constructor then takes judge, prompt, rules and concurrency."""
 
     metrics: ClassVar[Sequence[MetricInfo]] = ()
     """Its figures and how to read them, in the order in which they are shown."""
@@ -215,9 +210,7 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "objects": "reweigh.benchmarks.objects:Objects",
         "objects-questions": "reweigh.benchmarks.objects:ObjectsQuestions",
         "mmhal": "reweigh.benchmarks.mmhal:MMHal",
-        "mmhal-systemone": "reweigh.benchmarks.mmhal:MMHalSystemOne",
         "mmvet": "reweigh.benchmarks.mmvet:MMVet",
-        "mmvet-systemone": "reweigh.benchmarks.mmvet:MMVetSystemOne",
         "world": "reweigh.benchmarks.world:World",
     },
     group="reweigh.benchmarks",

@@ -1,7 +1,6 @@
 """Benchmarks rated by a judge: their questions, the judge's prompt, and the verdicts on the answers.
 
-``ChatJudged`` is rated by the text of a chat judge, ``ScaleJudged`` by the probabilities of closed questions. No prompt
-is shipped: the official programs keep theirs as a string in their source, which is parsed and never run.
+No prompt is shipped: the official programs keep theirs as a string in their source, which is parsed and never run.
 """
 
 from __future__ import annotations
@@ -16,18 +15,13 @@ from typing import Any, ClassVar, Literal, get_args
 
 from reweigh.benchmarks.base import AskingBenchmark, Id, Item, Question, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
-from reweigh.benchmarks.judge.kinds import CHAT, SYSTEMONE
-from reweigh.benchmarks.judge.protocol import Distribution, Judge, ScaleQuestion, ask_all, close_judge
+from reweigh.benchmarks.judge import Judge, ask_all, close_judge
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_text
 from reweigh.progress import bar
 
 Rules = Literal["official", "strict"]
-HINTS = {
-    CHAT: "set the key in OPENAI_API_KEY, or name a server with --judge-option url=URL",
-    SYSTEMONE: "--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
-}
-"""How to get a judge, by its kind."""
+HINT = "set the key in OPENAI_API_KEY, or name a server with --judge-option url=URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +50,11 @@ class Judged(AskingBenchmark):
         data_dir: The folder.
         judge: Who rates; needed for scoring only.
         prompt: Another file with the judge's prompt (.txt, or a .py that assigns it).
+        rules: How replies are read: as the official program does, or by the paper's wording (``strict``).
         concurrency: Questions to ask the judge at once.
     """
+
+    judged = True
 
     prompt_files: ClassVar[tuple[str, ...]]
     """Files of the benchmark that may hold the judge's prompt."""
@@ -69,12 +66,15 @@ class Judged(AskingBenchmark):
     _: KW_ONLY
     judge: Judge | None = None
     prompt: str | Path | None = None
+    rules: Rules = "strict"
     concurrency: int = 8
     runs: int = field(default=1, init=False)
     """How often every answer is rated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rules not in get_args(Rules):
+            raise InputError(f"unknown rules {self.rules!r}", hint=f"known: {', '.join(get_args(Rules))}")
         self._rated_by: dict[str, Any] = {}
 
     @cached_property
@@ -103,7 +103,8 @@ class Judged(AskingBenchmark):
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the judge and its prompt, once it has been asked."""
-        return dict(self._rated_by)
+        unparsed = int(sum_counts(items).get("unparsed", 0))
+        return {**self._rated_by, "rules": self.rules, "unparsed": unparsed}
 
     def close(self) -> None:
         """Close the judge; threads waiting for it would keep a stopped command alive."""
@@ -121,21 +122,15 @@ class Judged(AskingBenchmark):
                 return path
         raise InputError(
             f"{self.data_dir} contains none of {', '.join(self.prompt_files)}, so there is no judge prompt",
-            hint=f"reweigh data {self.answers_of or self.name}, or pass the file with --judge-option prompt=FILE",
+            hint=f"reweigh data {self.name}, or pass the file with --judge-option prompt=FILE",
         )
 
     def _read_prompt(self, path: Path) -> str:
         return read_prompt(path, self.prompt_name)
 
     def _require_judge(self) -> Judge:
-        """Return the judge; refuse one of the other kind."""
         if self.judge is None:
-            raise InputError(f"{self.title} needs a judge, but none was given", hint=HINTS[self.judge_kind])
-        if (kind := self.judge.describe().get("kind", CHAT)) != self.judge_kind:
-            raise InputError(
-                f"{self.name} is rated by a {self.judge_kind} judge, and {type(self.judge).__name__} is a {kind} judge",
-                hint=HINTS[self.judge_kind],
-            )
+            raise InputError(f"{self.title} needs a judge, but none was given", hint=HINT)
         return self.judge
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
@@ -178,52 +173,6 @@ class Judged(AskingBenchmark):
             counts={name: float(value) for name, value in counts.items()},
             details={**question.about, **asked, **shown},
         )
-
-
-@dataclass(eq=False, repr=False)
-class ChatJudged(Judged):
-    """Rated by what a chat judge writes, as the official programs do.
-
-    Args:
-        rules: How replies are read: as the official program does, or by the paper's wording (``strict``).
-    """
-
-    judge_kind: ClassVar[str] = CHAT
-
-    _: KW_ONLY
-    rules: Rules = "strict"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rules not in get_args(Rules):
-            raise InputError(f"unknown rules {self.rules!r}", hint=f"known: {', '.join(get_args(Rules))}")
-
-    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        unparsed = int(sum_counts(items).get("unparsed", 0))
-        return {**super().describe(items), "rules": self.rules, "unparsed": unparsed}
-
-
-class ScaleJudged(Judged):
-    """Rated over closed questions: the benchmark's own prompt is the state, its scale the levels.
-
-    The rating is the most likely level; probabilities and expected rating are kept. Nothing is left unparsed.
-    """
-
-    judge_kind: ClassVar[str] = SYSTEMONE
-    instructions: ClassVar[str]
-    """What is asked about the filled-in prompt."""
-
-    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        return {**super().describe(items), "instructions": self.instructions}
-
-    def _ask(self, filled: str, run: int) -> Distribution:
-        asked = ScaleQuestion(state=filled, instructions=self.instructions, levels=self._levels)
-        return asked.parse(self._require_judge().ask(asked))
-
-    @property
-    @abstractmethod
-    def _levels(self) -> tuple[str, ...]:
-        """What each level means, the lowest first."""
 
 
 def read_prompt(path: Path, name: str) -> str:

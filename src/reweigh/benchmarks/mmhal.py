@@ -3,9 +3,6 @@
 A chat judge's reply is read by one of two rules: ``official`` looks for "rating: s" anywhere in the text, digit by
 digit; ``strict`` (the paper's wording) requires one whole number from 0 to 6 after "rating: ". A reply with no or
 several ratings scores 0 under both and is counted as unparsed.
-
-With closed questions (``mmhal-systemone``) the judge gives a probability for each rating. The state is the same
-filled-in prompt, the levels are the ratings as that prompt describes them. These figures are not the paper's.
 """
 
 from __future__ import annotations
@@ -20,8 +17,8 @@ from reweigh.benchmarks.base import Id, Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.store import Dataset, parsing
-from reweigh.benchmarks.judge.protocol import Distribution, Request
-from reweigh.benchmarks.judged import ChatJudged, Judged, JudgedQuestion, Rules, ScaleJudged
+from reweigh.benchmarks.judge import Request
+from reweigh.benchmarks.judged import Judged, JudgedQuestion, Rules
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_json
 
@@ -32,9 +29,12 @@ TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "envi
 """The question types, which the benchmark encodes in the order of its questions."""
 
 NONE_RATED = "no question of this kind was rated"
-SCORE = MetricInfo("score", "higher", unit="", digits=2, headline=True, undefined=NONE_RATED)
+METRICS = (
+    MetricInfo("score", "higher", unit="", digits=2, headline=True, undefined=NONE_RATED),
+    MetricInfo("hallucination_rate", "lower", headline=True, undefined=NONE_RATED),
+    MetricInfo("unparsed", "lower", headline=True),
+)
 """The metrics of all questions; each type has its own, ``score_attribute`` and so on."""
-HALLUCINATION_RATE = MetricInfo("hallucination_rate", "lower", headline=True, undefined=NONE_RATED)
 
 _SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"
 DATASET = Dataset(
@@ -50,13 +50,40 @@ DATASET = Dataset(
 )
 
 
-class _MMHal(Judged):
-    """MMHal-Bench over a folder with ``response_template.json``, ``images/`` and the official program.
+def parse_official(reply: str) -> int | None:
+    """Read as the official program does: the one digit s for which "rating: s" occurs, or None.
 
-    A prompt in a .py is its ``template``.
+    It matches characters only, so 10 reads as 1, 4.5 as 4 and "underrating: 3" as 3.
+    """
+    text = reply.lower()
+    found = [score for score in RATINGS if f"rating: {score}" in text]
+    return found[0] if len(found) == 1 else None
+
+
+_RATING = re.compile(r"(\w?rating: [0-9]+(?:\.[0-9]+)?)")
+_VALID = {f"rating: {score}": score for score in RATINGS}
+
+
+def parse_strict(reply: str) -> int | None:
+    """Read strictly: all "rating: n" entries name the same whole number from 0 to 6."""
+    found = set(_RATING.findall(reply.lower()))
+    return _VALID.get(found.pop()) if len(found) == 1 else None
+
+
+PARSERS: Mapping[Rules, Callable[[str], int | None]] = {"official": parse_official, "strict": parse_strict}
+
+
+class MMHal(Judged):
+    """MMHal-Bench as the paper scores it, with the official figures in addition.
+
+    Its folder has ``response_template.json``, ``images/`` and the official program, whose prompt is its ``template``.
     """
 
+    name = "mmhal"
+    title = "MMHal-Bench"
     dataset = DATASET
+    metrics = METRICS
+    by_part = ("n", "score", "official_score")
     prompt_files = ("mmhal_prompt.txt", "eval_gpt4.py", "eval_gpt_mmhal.py")
     prompt_name = "template"
     max_new_tokens = 256
@@ -133,49 +160,16 @@ class _MMHal(Judged):
                 )
         return questions
 
-
-def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
-    return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
-
-
-def parse_official(reply: str) -> int | None:
-    """Read as the official program does: the one digit s for which "rating: s" occurs, or None.
-
-    It matches characters only, so 10 reads as 1, 4.5 as 4 and "underrating: 3" as 3.
-    """
-    text = reply.lower()
-    found = [score for score in RATINGS if f"rating: {score}" in text]
-    return found[0] if len(found) == 1 else None
-
-
-_RATING = re.compile(r"(\w?rating: [0-9]+(?:\.[0-9]+)?)")
-_VALID = {f"rating: {score}": score for score in RATINGS}
-
-
-def parse_strict(reply: str) -> int | None:
-    """Read strictly: all "rating: n" entries name the same whole number from 0 to 6."""
-    found = set(_RATING.findall(reply.lower()))
-    return _VALID.get(found.pop()) if len(found) == 1 else None
-
-
-PARSERS: Mapping[Rules, Callable[[str], int | None]] = {"official": parse_official, "strict": parse_strict}
-
-
-class MMHal(_MMHal, ChatJudged):
-    """MMHal-Bench as the paper scores it, with the official figures in addition."""
-
-    name = "mmhal"
-    title = "MMHal-Bench"
-    metrics = (SCORE, HALLUCINATION_RATE, MetricInfo("unparsed", "lower", headline=True))
-    by_part = ("n", "score", "official_score")
-
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
         return {
             "score": ratio(counts["score"], counts["n"], scale=1.0),
             "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
             "unparsed": ratio(counts["unparsed"], counts["n"]),
-            **_type_scores(counts),
+            **{
+                f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0)
+                for name in TYPES
+            },
         }
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
@@ -196,8 +190,7 @@ class MMHal(_MMHal, ChatJudged):
         return printed
 
     def _ask(self, filled: str, run: int) -> str:
-        asked = Request(filled)
-        return asked.parse(self._require_judge().ask(asked))
+        return self._require_judge().ask(Request(filled))
 
     def _read_verdicts(self, verdicts: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
         """Read a judge's reply by the chosen and by the official rules."""
@@ -211,59 +204,3 @@ class MMHal(_MMHal, ChatJudged):
             "official_hallucinated": (official or 0) < HALLUCINATED_BELOW,
         }
         return counts, {"reply": verdicts[0], "score": chosen or 0, "parsed": chosen is not None}
-
-
-class MMHalSystemOne(_MMHal, ScaleJudged):
-    """MMHal-Bench by the most likely rating, with the expected one beside it."""
-
-    name = "mmhal-systemone"
-    title = "MMHal-Bench (systemone)"
-    answers_of = "mmhal"
-    metrics = (
-        SCORE,
-        MetricInfo("expected_score", "higher", unit="", digits=2, headline=True),
-        HALLUCINATION_RATE,
-        MetricInfo("expected_hallucination_rate", "lower", headline=True),
-    )
-    instructions = "Which rating does the response get? Give the rating alone, without an explanation."
-
-    @staticmethod
-    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        return {
-            "score": ratio(counts["score"], counts["n"], scale=1.0),
-            "expected_score": ratio(counts["expected"], counts["n"], scale=1.0),
-            "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
-            "expected_hallucination_rate": ratio(counts["expected_hallucinated"], counts["n"]),
-            **_type_scores(counts),
-        }
-
-    @property
-    def _levels(self) -> tuple[str, ...]:
-        return levels(self._prompt)
-
-    def _read_verdicts(self, verdicts: Sequence[Distribution]) -> tuple[dict[str, float], dict[str, Any]]:
-        verdict = verdicts[0]
-        counts = {
-            "score": verdict.level,
-            "expected": verdict.expected,
-            "hallucinated": verdict.level < HALLUCINATED_BELOW,
-            "expected_hallucinated": verdict.below(HALLUCINATED_BELOW),
-        }
-        probabilities = {str(level): p for level, p in enumerate(verdict)}
-        shown = {"score": verdict.level, "expected": verdict.expected, "probabilities": probabilities}
-        return counts, shown
-
-
-def levels(prompt: str) -> tuple[str, ...]:
-    """Return the ratings as the prompt describes them, ``Rating: 3, ...``; by number alone if it does not describe all.
-
-    Example:
-        >>> levels("no such list")[3]
-        'Rating: 3'
-    """
-    found: dict[int, set[str]] = {}
-    for rating, words in re.findall(r"rating: ([0-6]), *(.+)", prompt, flags=re.IGNORECASE):
-        found.setdefault(int(rating), set()).add(words.strip())
-    if all(len(found.get(rating, ())) == 1 for rating in RATINGS):
-        return tuple(f"Rating: {rating}, {found[rating].pop()}" for rating in RATINGS)
-    return tuple(f"Rating: {rating}" for rating in RATINGS)

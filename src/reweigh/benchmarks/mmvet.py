@@ -4,9 +4,6 @@ A chat judge is asked by one of two rules. ``strict`` is the paper's: one questi
 must be one of 0.0, 0.1, ..., 1.0 (so 0.85 is unparsed and scores 0). ``official`` is the official program's: the text
 before the first blank is parsed by Python's float and must be in [0, 1]; otherwise it asks again with a suffix, at a
 higher temperature each time, and gives up after five readings.
-
-With closed questions (``mmvet-systemone``) the judge gives a probability for each of the eleven grades. The state is the
-same prompt with the row to complete. These figures are not the paper's.
 """
 
 from __future__ import annotations
@@ -24,23 +21,24 @@ from reweigh.benchmarks.base import Id, Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.store import Dataset, parsing
-from reweigh.benchmarks.judge.protocol import Distribution, Request
-from reweigh.benchmarks.judged import ChatJudged, Judged, JudgedQuestion, ScaleJudged, strings_of
+from reweigh.benchmarks.judge import Request
+from reweigh.benchmarks.judged import Judged, JudgedQuestion, strings_of
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 
 CAPABILITIES = ("rec", "ocr", "know", "gen", "spat", "math")
-TENTHS = 10
-GRADES = tuple(f"{level / TENTHS:.1f}" for level in range(TENTHS + 1))
 JUDGE_TOKENS = 3
 RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
 """Temperatures of repeated questions; the official program asks once more at 2.0 and ignores the reply."""
 OWN_SUFFIX = "\nAnswer with the number alone: "
 
 NO_GRADE = "no question of this kind, or a NaN grade"
-TOTAL = MetricInfo("total", "higher", headline=True, undefined=NO_GRADE)
-PARTS = tuple(MetricInfo(name, "higher", undefined=NO_GRADE) for name in (*CAPABILITIES, "exactly"))
-"""Each capability, and each exact set of capabilities, named ``exactly_rec+ocr`` and so on."""
+METRICS = (
+    MetricInfo("total", "higher", headline=True, undefined=NO_GRADE),
+    MetricInfo("unparsed", "lower", headline=True),
+    *(MetricInfo(name, "higher", undefined=NO_GRADE) for name in (*CAPABILITIES, "exactly")),
+)
+"""The metrics of all questions, of each capability, and of each exact set of them (``exactly_rec+ocr`` and so on)."""
 
 _SOURCE = "https://raw.githubusercontent.com/yuweihao/MM-Vet/7d717c2f54a584b7ed363d66e6481ce1bf648538"
 DATASET = Dataset(
@@ -59,21 +57,78 @@ DATASET = Dataset(
 )
 
 
-class _MMVet(Judged):
-    """MM-Vet over the unpacked folder with ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``.
+def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """Yield the figures of parts, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
+    for key in counts:
+        if key.startswith(("n:", "n=")):
+            yield (key[2:] if key[1] == ":" else f"exactly_{key[2:]}"), key[1:]
 
-    A prompt in a .py is its ``prompt``.
+
+def parse_official(reply: str) -> float | None:
+    """Read one reply as the official program does; it accepts whatever Python's float does, even NaN."""
+    try:
+        value = float(reply.split(" ")[0].strip())
+    except ValueError:
+        return None
+    return None if value > 1.0 or value < 0.0 else value
+
+
+def parse_strict(reply: str) -> float | None:
+    """Read one reply strictly: the whole of it is one of the eleven grades."""
+    text = reply.strip()
+    if not text.isascii() or not text.replace(".", "", 1).isdigit():
+        return None
+    try:
+        tenths = Decimal(text) * 10
+    except InvalidOperation:
+        return None
+    return int(tenths) / 10 if tenths == int(tenths) and 0 <= tenths <= 10 else None
+
+
+Grade: TypeAlias = tuple[float | None, list[str]]
+"""A score, None if no reply could be read, and the replies to one question."""
+
+
+@dataclass(eq=False, repr=False)
+class MMVet(Judged):
+    """MM-Vet as the paper scores it; ``runs`` says how often every answer is graded.
+
+    Its unpacked folder has ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``, whose prompt is its ``prompt``.
     """
 
+    name = "mmvet"
+    title = "MM-Vet"
     dataset = DATASET
+    metrics = METRICS
     prompt_files = ("mmvet_prompt.txt", "mm-vet_evaluator.py")
     prompt_name = "prompt"
     max_new_tokens = 1024
+    by_part = ("n", "score", "nan")
+
+    _: KW_ONLY
+    runs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runs < 1:
+            raise InputError(f"runs must be at least 1, not {self.runs}")
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+
+        def mean(kind: str) -> Array:
+            # One NaN grade makes the official mean NaN; here the figure is undefined, with a reason.
+            grades = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
+            return np.where(counts[f"nan{kind}"] > 0, np.nan, grades)
+
+        runs = sum(name.startswith("score@") for name in counts)
+        values = {"total": mean(""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
+        return values | {name: mean(kind) for name, kind in _named_parts(counts)}
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         total = sum_counts(items)
         counted = {name: int(total.get(f"n:{name}", 0)) for name in CAPABILITIES}
-        return {**super().describe(items), "capability_counts": counted}
+        return {**super().describe(items), "capability_counts": counted, "runs": self.runs}
 
     def _filled(self, question: JudgedQuestion, answer: str) -> str:
         """Append the row to complete to the prompt; newlines and bars in the answer stay as they are."""
@@ -113,72 +168,6 @@ class _MMVet(Judged):
         """Each capability (``:rec``), and each exact set of capabilities that a question has (``=rec+ocr``)."""
         exact = {part for question in self.questions.values() for part in question.parts if part[0] == "="}
         return [*(f":{name}" for name in CAPABILITIES), *sorted(exact)]
-
-
-def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """Yield the figures of parts, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
-    for key in counts:
-        if key.startswith(("n:", "n=")):
-            yield (key[2:] if key[1] == ":" else f"exactly_{key[2:]}"), key[1:]
-
-
-def parse_official(reply: str) -> float | None:
-    """Read one reply as the official program does; it accepts whatever Python's float does, even NaN."""
-    try:
-        value = float(reply.split(" ")[0].strip())
-    except ValueError:
-        return None
-    return None if value > 1.0 or value < 0.0 else value
-
-
-def parse_strict(reply: str) -> float | None:
-    """Read one reply strictly: the whole of it is one of the eleven grades."""
-    text = reply.strip()
-    if not text.isascii() or not text.replace(".", "", 1).isdigit():
-        return None
-    try:
-        tenths = Decimal(text) * 10
-    except InvalidOperation:
-        return None
-    return int(tenths) / 10 if tenths == int(tenths) and 0 <= tenths <= 10 else None
-
-
-Grade: TypeAlias = tuple[float | None, list[str]]
-"""A score, None if no reply could be read, and the replies to one question."""
-
-
-@dataclass(eq=False, repr=False)
-class MMVet(_MMVet, ChatJudged):
-    """MM-Vet as the paper scores it; ``runs`` says how often every answer is graded."""
-
-    name = "mmvet"
-    title = "MM-Vet"
-    metrics = (TOTAL, MetricInfo("unparsed", "lower", headline=True), *PARTS)
-
-    by_part = ("n", "score", "nan")
-
-    _: KW_ONLY
-    runs: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.runs < 1:
-            raise InputError(f"runs must be at least 1, not {self.runs}")
-
-    @staticmethod
-    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-
-        def mean(kind: str) -> Array:
-            # One NaN grade makes the official mean NaN; here the figure is undefined, with a reason.
-            grades = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
-            return np.where(counts[f"nan{kind}"] > 0, np.nan, grades)
-
-        runs = sum(name.startswith("score@") for name in counts)
-        values = {"total": mean(""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
-        return values | {name: mean(kind) for name, kind in _named_parts(counts)}
-
-    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        return {**super().describe(items), "runs": self.runs}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
         """Compute what the official program writes for all questions; nothing under other rules."""
@@ -243,29 +232,3 @@ def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
     values = {name: (np.array(row) / sizes[name] * 100).mean() for name, row in sorted(sums.items())}
     values["std"] = totals.std()
     return {name: None if math.isnan(value) else float(np.round(value, 1)) for name, value in values.items()}
-
-
-class MMVetSystemOne(_MMVet, ScaleJudged):
-    """MM-Vet by the most likely grade, with the expected one beside it."""
-
-    name = "mmvet-systemone"
-    title = "MM-Vet (systemone)"
-    answers_of = "mmvet"
-    metrics = (TOTAL, MetricInfo("expected_total", "higher", headline=True), *PARTS)
-    instructions = "Which grade completes the last row? Give the grade alone, without an explanation."
-    _levels = GRADES
-
-    @staticmethod
-    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        values = {
-            "total": ratio(counts["score"], counts["n"]),
-            "expected_total": ratio(counts["expected"], counts["n"]),
-        }
-        return values | {
-            name: ratio(counts[f"score{kind}"], counts[f"n{kind}"]) for name, kind in _named_parts(counts)
-        }
-
-    def _read_verdicts(self, verdicts: Sequence[Distribution]) -> tuple[dict[str, float], dict[str, Any]]:
-        verdict = verdicts[0]
-        counts = {"score": verdict.level / TENTHS, "expected": verdict.expected / TENTHS}
-        return counts, {**counts, "probabilities": dict(zip(GRADES, verdict, strict=True))}

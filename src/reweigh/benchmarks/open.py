@@ -10,8 +10,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, find_benchmark
 from reweigh.benchmarks.data.store import Dataset, data_root
-from reweigh.benchmarks.judge.kinds import CHAT, JudgeSettings
-from reweigh.benchmarks.judge.protocol import Judge
+from reweigh.benchmarks.judge import Judge, JudgeSettings
 from reweigh.errors import InputError, UnknownNameError
 
 NOT_OPTIONS = frozenset({"data_dir", "judge", "backend"})
@@ -43,7 +42,7 @@ def open_benchmark(
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
     arguments: dict[str, Any] = {}
-    if judge is not None and benchmark.judge_kind:
+    if judge is not None and benchmark.judged:
         arguments = judge.arguments() if isinstance(judge, JudgeSettings) else {"judge": judge}
     arguments |= {key: _read_option(parameters[key], value) for key, value in options.items()}
     make: Callable[..., Benchmark] = benchmark
@@ -61,26 +60,6 @@ def _read_option(parameter: inspect.Parameter, value: Any) -> Any:
     if (isinstance(default, str) or kinds & {"str", "Path"}) and not isinstance(value, str | Path | None):
         return json.dumps(value)
     return value
-
-
-def rated_by(name: str, kind: str) -> str:
-    """Return the benchmark that rates the answers of ``name`` by a kind of judge.
-
-    Example:
-        >>> rated_by("mmhal", "systemone")
-        'mmhal-systemone'
-    """
-    benchmark = find_benchmark(name)
-    if kind == benchmark.judge_kind or (kind == CHAT and not benchmark.judge_kind):
-        return name
-    if benchmark.judge_kind and (other := f"{name}-{kind}") in BENCHMARKS:
-        return other
-    if not benchmark.judge_kind:
-        raise InputError(f"{name} is scored without a judge", hint="leave out --judge")
-    raise InputError(
-        f"{name} is rated by the judge {benchmark.judge_kind}, not by {kind}",
-        hint=f"--judge {benchmark.judge_kind}",
-    )
 
 
 def known_options(benchmark: type[Benchmark]) -> list[str]:

@@ -171,7 +171,7 @@ def _print_reasons(methods: Sequence[Method]) -> None:
 def _task(name: str, setup: ExperimentOptions, out: Path) -> Task:
     from reweigh.benchmarks import find_benchmark
 
-    if find_benchmark(name).judge_kind:
+    if find_benchmark(name).judged:
         raise InputError(
             f"{name} needs a judge model, which a comparison does not use",
             hint="reweigh eval run and reweigh eval score, once for each decoder",

@@ -22,7 +22,6 @@ from reweigh.cli.options import (
     open_cluster,
     split_images,
 )
-from reweigh.errors import UnknownNameError
 from reweigh.files.outputs import claim
 from reweigh.options import typed_options
 
@@ -62,7 +61,7 @@ def run(
 
     task = setup.task(benchmark, shard=shard)
     require_run(out, task.records)
-    claim_scores(out, task.bench.judge_kind)
+    claim_scores(out)
     given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force)
     if ray is not None:
         new = _on_ray(setup, task, decoder, given, ray, out)
@@ -83,7 +82,7 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     count = len(task.records)
     common.note(f"{new} new answers, {count} of {count} in total")
     answered = {"out": str(out), "answered_now": new, "records": count}
-    if task.bench.judge_kind or not whole:
+    if task.bench.judged or not whole:
         common.show(answered, lambda: typer.echo(out))
         common.finish(then=f"reweigh eval score {out}" + ("" if whole else " and the other parts -o RESULT"))
         return
@@ -145,18 +144,14 @@ def diff(
         metavar="NAME=VALUE",
         help="images=DIR: folder with the images for the page, if they are elsewhere.",
     ),
-    judge: str = typer.Option("chat", help="Which judge's scores to compare: chat or systemone."),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
-    from reweigh.benchmarks.judge.kinds import KINDS
     from reweigh.results.evaluation import comparison_page, difference_table, mention_table
     from reweigh.runs.diff import diff_runs
 
     claim([] if out is None else [out])
     images = typed_options(option, {"images": Path}, "option").get("images")
-    if judge not in KINDS:
-        raise UnknownNameError("judge", judge, KINDS)
-    pair = diff_runs(first, second, judge=judge)
+    pair = diff_runs(first, second)
     shown = [table for table in (difference_table(pair), mention_table(pair)) if table is not None]
     common.show(pair.to_json(), lambda: common.console().print(*shown))
     if out is not None:

@@ -21,7 +21,7 @@ from reweigh.errors import InputError
 from reweigh.options import parse_options, typed_options
 
 if TYPE_CHECKING:
-    from reweigh.benchmarks.judge.kinds import JudgeSettings
+    from reweigh.benchmarks.judge import JudgeSettings
     from reweigh.cluster import Cluster
     from reweigh.runs.task import Runs, Task
 
@@ -190,9 +190,6 @@ class JudgeOptions:
         "per_minute": float,
     }
 
-    judge: str = typer.Option(
-        "chat", help="chat (the official judge) or systemone (closed questions to an open model)."
-    )
     judge_option: list[str] = typer.Option(
         [],
         metavar="NAME=VALUE",
@@ -202,10 +199,9 @@ class JudgeOptions:
 
     def settings(self) -> JudgeSettings:
         """Return the settings of the judge."""
-        from reweigh.benchmarks.judge.kinds import JudgeSettings
+        from reweigh.benchmarks.judge import JudgeSettings
 
-        given = typed_options(self.judge_option, self.KINDS, "judge option")
-        return JudgeSettings(kind=self.judge, key_variable=given.pop("key", None), **given)
+        return JudgeSettings(**typed_options(self.judge_option, self.KINDS, "judge option"))
 
 
 def open_cluster(ray: str) -> Cluster:

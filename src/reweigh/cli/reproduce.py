@@ -31,9 +31,7 @@ def reproduce(
     *,
     coco: Path = typer.Option(..., help="Folder with train2014, val2014 and annotations of MS COCO."),
     amber: Path = typer.Option(None, help="Folder of AMBER; by default that of `reweigh data`."),
-    judge: str = typer.Option(
-        None, help="chat or systemone: rate MMHal-Bench and MM-Vet, which are left out without a judge."
-    ),
+    judge: bool = typer.Option(False, "--judge", help="Also answer MMHal-Bench and MM-Vet, and ask a judge."),
     judge_option: list[str] = typer.Option(
         [], metavar="NAME=VALUE", help="Option of the judge, as in `reweigh eval score`; repeatable."
     ),
@@ -55,8 +53,7 @@ def reproduce(
     from reweigh.files.outputs import claim
     from reweigh.paper.reproduce import Protocol, left_out, plan_table
 
-    rated = [] if judge is None else ["--judge", judge]
-    rated += [part for one in judge_option for part in ("--judge-option", one)]
+    rated = [part for one in judge_option for part in ("--judge-option", one)] if judge else None
     options = [part for one in loading.model_option for part in ("--model-option", one)]
     protocol = Protocol(model, coco, out, amber, rated, limit, max_new_tokens, options)
     steps = protocol.steps()

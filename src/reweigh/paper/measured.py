@@ -231,8 +231,7 @@ def read_judged(folder: Path) -> dict[str, Measured]:
 
 
 def read_rated(run: Path) -> Scored | None:
-    """Read a run by whichever judge rated it; None if none did."""
-    for judge in ("", "systemone"):
-        with suppress(InputError):
-            return read_scored(run, judge)
+    """Read a run that a judge rated; None if none did."""
+    with suppress(InputError):
+        return read_scored(run)
     return None

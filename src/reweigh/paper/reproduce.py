@@ -90,7 +90,7 @@ class Protocol:
         coco: Folder with train2014, val2014 and annotations.
         out: Where everything goes.
         amber: Folder of AMBER; by default that of ``reweigh data``.
-        judge: Options of the judge for ``reweigh eval score``; without any, MMHal-Bench and MM-Vet are left out.
+        judge: Options of the judge for ``reweigh eval score``; without a judge, MMHal-Bench and MM-Vet are left out.
         limit: Fewer images for each part, for a trial.
         tokens: Shorter answers, for a trial.
         options: Further options of every command that loads the model.
@@ -100,7 +100,7 @@ class Protocol:
     coco: Path
     out: Path
     amber: Path | None = None
-    judge: Sequence[str] = ()
+    judge: Sequence[str] | None = None
     limit: int | None = None
     tokens: int | None = None
     options: Sequence[str] = ()
@@ -190,7 +190,7 @@ class Protocol:
         """Answer and rate MMHal-Bench and MM-Vet with every method."""
         for name, count in JUDGED.items():
             folder = data_folder(find_benchmark(name))
-            why = None if self.judge else "a judge (--judge chat or systemone)"
+            why = "a judge (--judge)" if self.judge is None else None
             why = why if folder.is_dir() else f"{folder} (reweigh data {name})"
             for method in METHODS:
                 run = str(self.out / "judged" / name / method)
@@ -198,7 +198,7 @@ class Protocol:
                 asked = ("-b", name, "--decoder", method, *self._limited(), *own, "-o", run)
                 many = min(count, self.limit or count) * factors[method]
                 yield Step(f"{name} {method}", ("eval", "run", self.model, *asked), many, missing=why)
-                yield Step(f"rate {name} {method}", ("eval", "score", run, *self.judge), missing=why)
+                yield Step(f"rate {name} {method}", ("eval", "score", run, *(self.judge or ())), missing=why)
 
     def missing(self) -> str | None:
         """Say what the folder of COCO lacks."""

@@ -12,14 +12,14 @@ from reweigh.results.html import legend, tiles
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.diff import WRONG, Change, Difference
-from reweigh.runs.record import ScoreFiles
+from reweigh.runs.record import REPORT
 from reweigh.runs.results import Scored
 
 
 def write_report(run: Scored, *, data: Path | None = None, images: Path | None = None) -> Path:
     """Write the page of a scored run into its folder; ``data`` and ``images`` are where its images may be."""
     page = evaluation_page(run, run.image_finder(data=data, images=images))
-    return page.write(run.folder / ScoreFiles.of(run.benchmark.judge_kind).report)
+    return page.write(run.folder / REPORT)
 
 
 def evaluation_page(run: Scored, find: FindImage = lambda _: None) -> Page:
@@ -45,8 +45,7 @@ def _lead(run: Scored) -> str:
     summary, judge = run.summary, run.summary.scorer.get("judge") or {}
     lead = f"{run.size}; 95% intervals by image bootstrap."
     if "model" in judge:
-        how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
-        lead += f" Rated by {judge['model']}{how}."
+        lead += f" Rated by {judge['model']}."
     if unparsed := summary.scorer.get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return lead

@@ -78,12 +78,9 @@ class Difference:
         }
 
 
-def diff_runs(first: Path, second: Path, *, judge: str = "") -> Difference:
-    """Compare the scored runs of two folders; both must answer the same records of one benchmark.
-
-    ``judge`` is the kind of judge whose scores are compared, if not the official one.
-    """
-    one, other = read_scored(first, judge), read_scored(second, judge)
+def diff_runs(first: Path, second: Path) -> Difference:
+    """Compare the scored runs of two folders; both must answer the same records of one benchmark."""
+    one, other = read_scored(first), read_scored(second)
     names = one.summary.benchmark, other.summary.benchmark
     if names[0] != names[1]:
         raise InputError(

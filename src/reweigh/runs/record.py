@@ -10,13 +10,12 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
 
 from reweigh.benchmarks.base import Record
 from reweigh.benchmarks.data.store import find_files
-from reweigh.benchmarks.judge.kinds import CHAT
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import (
     drop_abandoned,
@@ -32,8 +31,6 @@ from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
-USUAL = ("", CHAT)
-"""Kinds of judge whose score files have the plain names: none, and the official one."""
 SCHEMA = 2
 FIELDS = {
     "schema": int,
@@ -47,27 +44,6 @@ FIELDS = {
 
 NOT_COMPARED = frozenset({"places"})
 """Folders of data and images: their place does not change a response; their content does, and is hashed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreFiles:
-    """Names of the files that scoring writes; each other kind of judge has its own beside the usual ones."""
-
-    items: str
-    results: str
-    report: str
-
-    @classmethod
-    def of(cls, judge: str = "") -> ScoreFiles:
-        """Return the names for a kind of judge.
-
-        Example:
-            >>> ScoreFiles.of("systemone").results
-            'results-systemone.json'
-        """
-        if judge in USUAL:
-            return cls(ITEMS, RESULTS, REPORT)
-        return cls(*(f"{Path(name).stem}-{judge}{Path(name).suffix}" for name in (ITEMS, RESULTS, REPORT)))
 
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, Summary, find_benchmark, read_responses
-from reweigh.benchmarks.judge.kinds import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
 from reweigh.files.seals import read_sealed, read_sealed_rows
-from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run, run_owner
+from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run, run_owner
 from reweigh.shards import Shard
 
 
@@ -51,7 +50,7 @@ class Scored:
         """The judge that rated the answers, with its prompt and rules; empty if there was none."""
         scorer = self.summary.scorer
         judge = {key: value for key, value in (scorer.get("judge") or {}).items() if key != "base_url"}
-        named = {key: scorer[key] for key in ("rules", "prompt_sha256", "instructions") if key in scorer}
+        named = {key: scorer[key] for key in ("rules", "prompt_sha256") if key in scorer}
         return {"judge": judge, **named} if judge else {}
 
     @property
@@ -96,32 +95,24 @@ class Scored:
         return find
 
 
-def read_scored(folder: Path, judge: str = "") -> Scored:
-    """Read what scoring wrote into a folder; a file that was altered since is named.
-
-    ``judge`` is the kind of judge whose scores to read, if not the official one.
-    """
-    files = ScoreFiles.of(judge)
-    if not (folder / files.results).is_file() or not (folder / files.items).is_file():
+def read_scored(folder: Path) -> Scored:
+    """Read what scoring wrote into a folder; a file that was altered since is named."""
+    if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
+        run = (folder / RECORD).is_file()
         raise InputError(
-            f"{folder} has no scored run ({files.items} and {files.results})", hint=_hint(folder, judge)
+            f"{folder} has no scored run ({ITEMS} and {RESULTS})",
+            hint=f"reweigh eval score {folder}" if run else "give a scored run folder",
         )
     again = "score it again: reweigh eval score"
     try:
-        results = read_sealed(folder / files.results)
-        require_fields(results, folder / files.results, {"summary": dict, "config": dict, "files": dict})
+        results = read_sealed(folder / RESULTS)
+        require_fields(results, folder / RESULTS, {"summary": dict, "config": dict, "files": dict})
     except ArtifactError as error:
         raise ArtifactError(error.message, hint=again) from error
     for name, digest in results["files"].items():
         if not (folder / name).is_file() or sha256_file(folder / name) != digest:
             raise ArtifactError(f"{folder / name} was altered after it was scored", hint=again)
-    found = find_benchmark(results["summary"]["benchmark"]).judge_kind
-    if found != judge and not {found, judge} <= set(USUAL):
-        raise ArtifactError(
-            f"{folder / files.results} has scores of the judge {found}, not of {judge or CHAT}",
-            hint=f"it was renamed; {again}",
-        )
-    items = [Item.from_json(row) for row in read_jsonl(folder / files.items)]
+    items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
     scored = Scored(items, Summary.from_json(results["summary"]), folder=folder, results=results)
     path = folder / RESPONSES
     if not (folder / RECORD).is_file():
@@ -131,28 +122,6 @@ def read_scored(folder: Path, judge: str = "") -> Scored:
     rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
     texts = {row["id"]: row["response"] for row in rows}
     return replace(scored, texts=texts, record=record, manifest=manifest)
-
-
-def _hint(folder: Path, judge: str) -> str:
-    """Say how to get the scores."""
-    if judge not in USUAL and (name := _unjudged(folder)) is not None:
-        return f"{name} is scored without a judge: leave out --judge"
-    for kind in KINDS:
-        if kind != judge and (folder / ScoreFiles.of(kind).results).is_file():
-            return f"it has scores of the judge {kind}: --judge {kind}"
-    if not (folder / RECORD).is_file():
-        return "give a scored run folder"
-    return f"reweigh eval score {folder}" + ("" if judge in USUAL else f" --judge {judge}")
-
-
-def _unjudged(folder: Path) -> str | None:
-    """Return the benchmark of a run or of its usual scores, if no judge rates it."""
-    places = ((RECORD, "benchmark", "name"), (ScoreFiles.of().results, "summary", "benchmark"))
-    for file, part, key in places:
-        with suppress(ArtifactError, KeyError, TypeError):
-            name = str(read_sealed(folder / file)[part][key])
-            return None if find_benchmark(name).judge_kind else name
-    return None
 
 
 def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:

@@ -23,14 +23,13 @@ from reweigh.benchmarks.base import (
     find_benchmark,
     read_responses,
 )
-from reweigh.benchmarks.judge.kinds import JudgeSettings
-from reweigh.benchmarks.judge.protocol import Judge
-from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
+from reweigh.benchmarks.judge import Judge, JudgeSettings
+from reweigh.benchmarks.open import open_benchmark
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import naming, sha256_file
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import has_own_rows, read_sealed, read_sealed_rows
-from reweigh.runs.record import MANIFEST, RECORD, RESPONSES, RESULTS, ScoreFiles, read_run, run_owner
+from reweigh.runs.record import ITEMS, MANIFEST, RECORD, REPORT, RESPONSES, RESULTS, read_run, run_owner
 from reweigh.runs.results import Scored, existing_folder
 from reweigh.text import replace_surrogates
 
@@ -74,7 +73,7 @@ def score_paths(
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
     source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
     opened = _open_benchmark(source, benchmark, data, options, judge)
-    claim_scores(folder, opened.judge_kind)
+    claim_scores(folder)
     with closing(opened):
         return score_into(folder, opened, source, partial=partial)
 
@@ -91,11 +90,7 @@ def _open_benchmark(
     name = name or recorded.get("name")
     if name is None:
         raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
-    if isinstance(judge, JudgeSettings):
-        name = rated_by(name, judge.kind)
-    made_with = dict(recorded.get("options", {}))
-    if name != recorded.get("name"):  # another kind of judge takes fewer options
-        made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
+    made_with = dict(recorded.get("options", {})) if name == recorded.get("name") else {}
     folder = data or existing_folder(source.record, "data")
     return open_benchmark(name, folder, judge=judge, **{**made_with, **(options or {})})
 
@@ -209,16 +204,15 @@ def write_scores(
 ) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the other files; return its content.
 
-    Scores of a judge other than the official one get their own file names. A folder that is not a run gets a copy of
+    A folder that is not a run gets a copy of
     the responses, so that its texts can be compared with other runs. ``asked`` is the number of records that could
     have been answered, if known.
     """
-    named = ScoreFiles.of(benchmark.judge_kind)
-    files = {named.items: _lines(item.to_json() for item in items)}
+    files = {ITEMS: _lines(item.to_json() for item in items)}
     own = (folder / RECORD).exists()
     if not own:
         files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
-    claim_scores(folder, benchmark.judge_kind)
+    claim_scores(folder)
     noted = note_files(folder) if own else []
     for name, text in files.items():
         write_output(folder / name, text)
@@ -227,7 +221,7 @@ def write_scores(
     rows = {name: (folder / name).read_bytes().count(b"\n") for name in sealed}
     results = as_results(summary, source.record, source.names, benchmark=benchmark, asked=asked)
     results |= {"files": hashes, "rows": rows}
-    write_sealed_output(folder / named.results, results)
+    write_sealed_output(folder / RESULTS, results)
     return results
 
 
@@ -264,10 +258,9 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def claim_scores(folder: Path, judge: str = "") -> None:
+def claim_scores(folder: Path) -> None:
     """Refuse a folder in which foreign files have the names that scoring writes."""
-    named = ScoreFiles.of(judge)
-    names = [named.items, named.results, named.report, *([] if (folder / RECORD).exists() else [RESPONSES])]
+    names = [ITEMS, RESULTS, REPORT, *([] if (folder / RECORD).exists() else [RESPONSES])]
     claim([folder / name for name in names])
 
 

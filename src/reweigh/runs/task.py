@@ -90,7 +90,7 @@ class Runs:
     def claim(self, folder: Path) -> None:
         """Refuse a folder in which foreign files have the names of a run or its scores."""
         require_run(folder, self.task.records)
-        scoring.claim_scores(folder, self.task.bench.judge_kind)
+        scoring.claim_scores(folder)
 
     def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
         """Start a run, or make sure that the folder holds the same one."""
@@ -158,11 +158,6 @@ def open_task(
         drawings: Folder for the images of a benchmark that draws them, if ``data`` names none.
     """
     benchmark = find_benchmark(name)
-    if benchmark.answers_of is not None:
-        raise InputError(
-            f"{name} is a way to score the answers of {benchmark.answers_of}",
-            hint=f"answer {benchmark.answers_of}, then reweigh eval score --judge {benchmark.judge_kind}",
-        )
     folder = data_folder(benchmark, drawings if benchmark.draws_images and data is None else data)
     opened = open_benchmark(name, folder, **(options or {}))
     pictures = image_folder(benchmark, folder, images or opened.own_images)

@@ -18,7 +18,7 @@ from typing import Any
 from reweigh.benchmarks.amber.data import GENERATIVE, Half, Words
 from reweigh.benchmarks.base import Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
-from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
+from reweigh.benchmarks.language import Language, Token, language
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
 
@@ -59,8 +59,7 @@ class AMBERGenerative(Half):
         data_dir: Folder with ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
         similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :func:`choose_similarity`.
         table: File of near pairs, for ``table`` and ``auto``.
-        sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
-        backend: The linguistic back end, instead of the installed one.
+        backend: The language tools, instead of those over the installed data.
     """
 
     name = "amber-generative"
@@ -73,7 +72,6 @@ class AMBERGenerative(Half):
     _: KW_ONLY
     similarity: str = "auto"
     table: str | Path | None = None
-    sentences: Splitter = "auto"
     backend: Language | None = None
 
     @cached_property
@@ -83,7 +81,7 @@ class AMBERGenerative(Half):
 
     @cached_property
     def _language(self) -> Language:
-        return self.backend or language(self.sentences)
+        return self.backend or language()
 
     @cached_property
     def _similarity(self) -> tuple[Similar, dict[str, Any]]:

@@ -16,7 +16,7 @@ from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, read_manifest,
 from reweigh.benchmarks.coco import COCO_URL, COCO_VAL2014, Coco, image_names
 from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.store import Dataset, require_file
-from reweigh.benchmarks.language.toolkit import Language, Splitter, language
+from reweigh.benchmarks.language import Language, language
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
 
@@ -66,8 +66,7 @@ class CHAIR(Benchmark):
         split: Which split the records are drawn from.
         images: How many images are drawn.
         manifest: A file of image ids to use instead of a draw.
-        sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
-        backend: The linguistic back end, instead of the installed one.
+        backend: The language tools, instead of those over the installed data.
     """
 
     name = "chair"
@@ -86,7 +85,6 @@ class CHAIR(Benchmark):
     split: str = "val"
     images: int = IMAGES
     manifest: str | Path | None = None
-    sentences: Splitter = "auto"
     backend: Language | None = None
 
     def __post_init__(self) -> None:
@@ -98,8 +96,7 @@ class CHAIR(Benchmark):
     def finder(self) -> MentionFinder:
         """The reader of captions."""
         path = self.synonyms or require_file(self.data_dir, "synonyms.txt", benchmark="chair")
-        backend = self.backend or language(self.sentences)
-        return MentionFinder(Vocabulary.read(path), self.variant, backend)
+        return MentionFinder(Vocabulary.read(path), self.variant, self.backend or language())
 
     def objects(self, text: str) -> list[str]:
         return [mention.category for mention in self.finder.read(text).mentions]

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from reweigh.benchmarks.language.lemmas import load_singularize
-from reweigh.benchmarks.language.toolkit import Language, Token
+from reweigh.benchmarks.language import Language, Token, load_singularize
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_text
 

@@ -28,7 +28,6 @@ EXPLAINED = (
     "Gain is the mean of the four relative improvements over the base, in percent; a point is not eligible if its F1 "
     "falls by more than the bound."
 )
-UNLABELED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,13 @@ class Search:
     def lead(self) -> str:
         """The model and the records in one line."""
         on = self.chosen_on
-        said = f"{self.model}, {on['records']:,} records of {on['benchmark']}, F1 may fall by {on['bound']:g} points."
-        return said if self.tuned.trust is None else f"{said} {UNLABELED}"
+        return f"{self.model}, {on['records']:,} records of {on['benchmark']}, F1 may fall by {on['bound']:g} points."
 
     @cached_property
     def contrast(self) -> Contrast:
         """The judged figures and the gain of the base and of every point."""
-        group = "by labels" if self.tuned.trust is None else "by the verifier"
         columns: list[tuple[Column, Keys]] = [
-            (Column(info.title, info.direction, 2, group=group), {"figure": name})
+            (Column(info.title, info.direction, 2, group="by labels"), {"figure": name})
             for name, info in INFO.items()
         ]
         columns.append((Column("gain %", "higher", group="all four"), {"figure": GAIN}))
@@ -78,9 +75,6 @@ class Search:
     def point(self) -> dict[str, Any]:
         """Return the operating point with the whole grid; if none was chosen, layer is None and beta 0, the base model."""
         tuned = self.tuned
-        on = dict(self.chosen_on)
-        if tuned.trust is not None:
-            on["verifier"] = tuned.trust.to_json()
         chosen = {"layer": None, "beta": 0.0} if tuned.chosen is None else tuned.chosen.setting
         base = {name: tuned.base[name].value for name in FIGURES}
         return {
@@ -95,22 +89,20 @@ class Search:
                 }
                 for point in tuned.points
             ],
-            "chosen_on": on,
+            "chosen_on": dict(self.chosen_on),
         }
 
     def _differences(self, point: Point) -> dict[str, Estimate]:
         return {name: self.tuned.change(point, name) for name in (*FIGURES, GAIN)}
 
     def advice(self) -> list[str]:
-        """Say what the choice changes, how to use it, and whether verifier and grid can be trusted."""
-        chosen, trust = self.tuned.chosen, self.tuned.trust
-        said = [] if trust is None else trust.in_words()
-        if trust is not None and trust.refusal() is not None:
-            return said
+        """Say what the choice changes, how to use it, and whether the grid was wide enough."""
+        chosen = self.tuned.chosen
         if chosen is None:
-            none = "No point improves on the base within the bound: use the base model, or calibrate on more images."
-            return [*said, none]
-        said.append(f"{_named(chosen)} against the base: {self._changes(chosen)}")
+            return [
+                "No point improves on the base within the bound: use the base model, or calibrate on more images."
+            ]
+        said = [f"{_named(chosen)} against the base: {self._changes(chosen)}"]
         if (doubt := self.doubt()) is not None:
             return [*said, f"not recommended: {doubt}"]
         if self.chosen_on["records"] < DECIDING:

