@@ -14,7 +14,7 @@ import torch
 from reweigh.errors import InputError, MissingExtraError, UnknownNameError, UnsupportedError
 from reweigh.method import kernels
 from reweigh.method.kernels import KERNELS, available_kernels, choose_kernel
-from reweigh.method.kernels.base import narrowed, term_table
+from reweigh.method.kernels.base import term_table
 
 CPU = torch.device("cpu")
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -118,20 +118,11 @@ def test_terms_are_the_nearest_multiples_of_the_unit() -> None:
         table[1] = 0
 
 
-def test_upcast_bfloat16_is_recognised_and_nothing_else_is() -> None:
-    logits = torch.randn(3, 50)
-    assert narrowed(logits) is logits
-    upcast = logits.bfloat16().float()
-    assert narrowed(upcast).dtype == torch.bfloat16
-    mixed = torch.cat([upcast, logits])
-    assert narrowed(mixed) is mixed
-
-
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
 def test_where_numba_finds_no_cache_folder_it_compiles_without_one() -> None:
     from numba import njit
 
-    from reweigh.method.kernels.compiled import compiled
+    from reweigh.method.kernels.radix import compiled
 
     names: dict[str, Any] = {}
     exec("def twice(x):\n    return 2 * x", names)  # no file, so no place for a cache

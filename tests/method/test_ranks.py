@@ -80,7 +80,7 @@ def test_sums_follow_the_definition(kernel: str, dtype: torch.dtype, vocab: int)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_wide_vocabulary_takes_the_other_paths(kernel: str, dtype: torch.dtype) -> None:
-    vocab = 8500  # wide enough for histograms of 16-bit patterns
+    vocab = 8500  # wide enough to count 16-bit patterns
     for kind, values in kinds(vocab, rows=2, seed=5).items():
         logits = values.to(dtype)
         rows = logits.double().numpy()
@@ -94,7 +94,7 @@ def test_a_wide_vocabulary_takes_the_other_paths(kernel: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_crowded_rows_after_easy_ones_and_back(kernel: str) -> None:
+def test_rows_of_another_kind_do_not_meet(kernel: str) -> None:
     sorts = kinds(600, rows=9, seed=2)
     logits = torch.cat(
         [sorts["gaussian"], sorts["outliers"], sorts["cluster"], sorts["exp"], sorts["gaussian"]]

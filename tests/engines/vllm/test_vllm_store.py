@@ -14,7 +14,6 @@ from torch import nn
 from reweigh.engines.vllm import working
 from reweigh.engines.vllm.store import Entry, Store
 from reweigh.engines.vllm.working import _warm
-from reweigh.method.kernels.base import narrowed
 from reweigh.method.lens import Lens
 from reweigh.runtime.memory import Memory, prompt_keys
 from reweigh.runtime.reader import Reader, Registered
@@ -265,7 +264,7 @@ def test_warming_up_takes_the_kernel_of_the_logits_own_type():
     store, head = counting_store()
     _warm(store.reader, torch.float32, "cpu")
     [logits] = head.seen
-    assert narrowed(logits).dtype == torch.float32
+    assert logits.dtype == torch.float32
 
 
 def test_the_memory_profile_sees_a_full_chunk_and_the_largest_batch(monkeypatch):

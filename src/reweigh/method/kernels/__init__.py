@@ -15,12 +15,14 @@ from reweigh.errors import (
     UnsupportedError,
 )
 from reweigh.method.kernels.base import LOGIT_DTYPES, Kernel
-from reweigh.method.kernels.sorting import NumpyKernel, TorchKernel
+from reweigh.method.kernels.plain import add_by_numpy, add_by_torch
 
 __all__ = ["KERNELS", "LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "unused_numba"]
 
 ENVIRONMENT = "REWEIGH_KERNEL"
 
+NUMPY = Kernel("numpy", add_by_numpy)
+TORCH = Kernel("torch", add_by_torch, has_threads=True)
 
 KERNELS = ("auto", "numba", "numpy", "torch")
 """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
@@ -28,7 +30,7 @@ KERNELS = ("auto", "numba", "numpy", "torch")
 
 def available_kernels() -> list[str]:
     """Return the kernels that this machine's CPU can run, the preferred one first."""
-    return [*([] if isinstance(_numba_kernel(), Exception) else ["numba"]), "numpy", "torch"]
+    return [*(["numba"] if isinstance(_numba_kernel(), Kernel) else []), "numpy", "torch"]
 
 
 def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel:
@@ -42,21 +44,19 @@ def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel
             f"logits are {dtype}; ranks are taken of float32, bfloat16 or float16",
             hint="pass the head's own logits, without a cast",
         )
-    if device.type != "cpu":
-        if name not in ("auto", "torch"):
-            raise InputError(
-                f"kernel {name!r} runs on the CPU, the logits are on {device}", hint="use auto or torch"
-            )
-        return TorchKernel()
-    if name == "torch":
-        return TorchKernel()
+    if device.type != "cpu" and name not in ("auto", "torch"):
+        raise InputError(
+            f"kernel {name!r} runs on the CPU, the logits are on {device}", hint="use auto or torch"
+        )
+    if name == "torch" or device.type != "cpu":
+        return TORCH
     if name == "numpy":
-        return NumpyKernel()
+        return NUMPY
     kernel = _numba_kernel()
-    if not isinstance(kernel, Exception):
+    if isinstance(kernel, Kernel):
         return kernel
     if name == "auto":
-        return NumpyKernel()
+        return NUMPY
     raise _unusable(kernel)
 
 
@@ -81,7 +81,7 @@ def _numba_kernel() -> Kernel | Exception:
     try:
         from numba import config
 
-        from reweigh.method.kernels.compiled import NumbaKernel
+        from reweigh.method.kernels.radix import add_terms
     except Exception as error:  # a broken llvmlite or a too new NumPy fails in many ways
         return error.with_traceback(None)
-    return RuntimeError("NUMBA_DISABLE_JIT is set") if config.DISABLE_JIT else NumbaKernel()
+    return RuntimeError("NUMBA_DISABLE_JIT is set") if config.DISABLE_JIT else Kernel("numba", add_terms)

@@ -1,4 +1,4 @@
-"""What a rank kernel is, and what they all share: fixed-point terms, threads, the refusal of NaN. Knows no algorithm.
+"""What a rank kernel is: fixed-point terms, threads, and the refusal of NaN. Knows no algorithm.
 
 A term 1/rank is held as the integer ``rint(2**40 / rank)``, so sums are exact and forget the order of their terms: integer
 addition commutes bit for bit, whatever the order of rows, chunks, threads, devices or merges. The price is an error of at
@@ -7,9 +7,10 @@ most 2**-41 (4.6e-13) per term, hence also of their mean; an int64 holds the sum
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,6 @@ from torch import Tensor
 from reweigh.errors import NumericsError
 
 LOGIT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-INFINITY_BITS = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}
-"""Bit pattern of +inf; larger patterns, ignoring the sign, are NaN."""
 
 WIDE_VOCAB = 8192
 """From this vocabulary on, a 65,536-bin histogram per row is cheaper than sorting 16-bit logits."""
@@ -34,31 +32,19 @@ WORTH_A_THREAD = 1 << 20
 """Logits below which starting a thread costs more than it saves."""
 
 
-class Kernel(Protocol):
-    """Adds the fixed-point reciprocal ranks of some positions to an accumulator."""
+class Kernel(NamedTuple):
+    """Adds the fixed-point reciprocal ranks of some positions to an accumulator.
 
-    @property
-    def name(self) -> str:
-        """The name a user forces it by."""
+    Attributes:
+        name: The name a user forces it by.
+        add: Adds the terms of contiguous logits (P, V) to int64 units: (V,), or (R,) if tokens (R,) are given. All are on
+            one device. NaN on the CPU raises NumericsError; what the units hold after that is undefined.
+        has_threads: Whether it uses several threads by itself.
+    """
 
-    @property
-    def has_threads(self) -> bool:
-        """Whether it uses several threads by itself."""
-
-    def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
-        """Add the terms of ``logits`` (P, V) to ``units``: int64 (V,), or (R,) if ``tokens`` (R,) are given.
-
-        All tensors are on one device, ``logits`` is contiguous, and P is at least 1. NaN on the CPU raises
-        NumericsError; what ``units`` holds after that is undefined.
-        """
-
-
-def narrowed(logits: Tensor) -> Tensor:
-    """Turn float32 logits that are upcast bfloat16 back: the same order, by the faster kernels."""
-    for rows in (logits[:1], logits):  # the first row rules most of them out
-        if logits.dtype != torch.float32 or not torch.equal(rows.bfloat16().float(), rows):
-            return logits
-    return logits.bfloat16()
+    name: str
+    add: Callable[[Tensor, Tensor | None, Tensor], None]
+    has_threads: bool = False
 
 
 def refuse_nan(logits: Tensor) -> NumericsError:
