@@ -9,10 +9,12 @@ from typing import Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import grouped
+from reweigh.cli.options import DECODER_OPTION, decoder_options, grouped
 from reweigh.errors import require_known
 
 app = typer.Typer(add_completion=False)
+PICTURES = 5
+"""Pictures about which a decoder answers."""
 
 
 @app.command()
@@ -22,6 +24,10 @@ def doctor(
     image: Path = typer.Argument(None, help="A sample picture; by default a generated one."),
     *,
     points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
+    decoder: str | None = typer.Option(
+        None, help="Check a decoder on the model instead: its logits, words and cost."
+    ),
+    decoder_option: list[str] = DECODER_OPTION,
     engine: str = typer.Option(
         "transformers",
         help="transformers, or mlx to compare mlx-vlm's version of the model with it.",
@@ -47,6 +53,9 @@ def doctor(
     if engine == "mlx":
         _compare(model, image, loading)
         return
+    if decoder is not None:
+        _check_decoder(model, decoder, decoder_option, image, loading)
+        return
     loaded, processor = loading.load(model)
     report = examine(loaded, processor, image, template=loading.template)
     common.show(report, lambda: _print(report))
@@ -54,6 +63,45 @@ def doctor(
         raise typer.Exit(1)
     if model != common.WORLD:
         common.finish(then=f"reweigh calibrate {model} IMAGES -o TABLE")
+
+
+def _check_decoder(
+    model: str, decoder: str, texts: list[str], image: Path | None, loading: common.Loading
+) -> None:
+    """Let a decoder answer beside the base model, about drawn scenes and the picture given."""
+    options = decoder_options(
+        decoder, texts, model, common.Point(table=None, layer=None, beta=None), force=False
+    )
+    from reweigh.images import read_image
+    from reweigh.rivals.doctor import examine_decoder
+    from reweigh.world.scenes import scene
+
+    pictures = [scene("evaluation", index).image() for index in range(PICTURES)]
+    pictures = pictures if image is None else [read_image(image), *pictures[1:]]
+    report = examine_decoder(decoder, *loading.load(model), pictures, template=loading.template, **options)
+    common.show(report, lambda: _print_decoder(model, report))
+    if not report["batch"]["holds"]:
+        raise typer.Exit(1)
+
+
+def _print_decoder(model: str, report: dict[str, Any]) -> None:
+    batch, cost = report["batch"], report["cost"]
+    words, answers = report["words"], report["answers"]
+    shapes = ", ".join(str(tuple(shape)) for shape in report["shapes"]) or "none"
+    lines = [
+        f"{report['decoder']} ({report['title']}) on {model}: {answers['of']} short answers, alone and in one batch",
+        f"  logits  edited in {report['edited']} of {report['passes']} passes, usable in all; shapes {shapes}",
+        f"  batch   moves the first logits by up to {batch['own']:.2g} (those of the base model by {batch['base']:.2g})",
+        f"  words   {words['changed']} of {words['of']} differ from the base model's, in {answers['changed']} answers",
+        f"  cost    {cost['own']:.3g} ms per token, {cost['own'] / cost['base']:.2f} times the base model's",
+    ]
+    if not batch["holds"]:
+        verdict = "NOT usable in batches: a row's logits depend on the other rows"
+    elif not answers["changed"]:
+        verdict = "usable, but it changed no word of these answers"
+    else:
+        verdict = "usable"
+    typer.echo("\n".join([*lines, f"verdict: {verdict}"]))
 
 
 def _compare(model: str, image: Path | None, loading: common.Loading) -> None:

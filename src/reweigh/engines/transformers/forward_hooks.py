@@ -29,13 +29,13 @@ from reweigh.engines.transformers.arguments import (
     read_prompt,
     token_ids,
 )
-from reweigh.engines.verify import verify_edit
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
 from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
 from reweigh.runtime.decoder import Decoder, Pass, Request
 from reweigh.runtime.sequence import Batch, Sequence
+from reweigh.runtime.verify import verify_edit
 
 COMPILED_INSIDE = "attach to the compiled model, not to the one inside it"
 NOTHING: frozenset[int] = frozenset()

@@ -52,8 +52,7 @@ def _wrong_values(raw: Tensor, edited: Tensor) -> str | None:
 
 def _where(decoder: Any) -> str:
     """Return the file and line of a decoder's ``edit``."""
-    function = inspect.unwrap(getattr(decoder.edit, "__func__", decoder.edit))
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(decoder.edit), "__code__", None)
     return (
         type(decoder).__module__
         if code is None
