@@ -30,21 +30,19 @@ class Part(StrEnum):
     calibration = "calibration"
     large = "large"
     serve = "serve"
-    vllm = "vllm"
 
 
 @app.command()
 def bench(
     parts: list[Part] = typer.Argument(
         None,
-        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B parameters; "
-        "`vllm` runs inside vLLM.",
+        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B parameters.",
     ),
     shape: list[str] = typer.Option([], "--shape", "-s", help="Only these model shapes (all by default)."),
     rival: list[str] = RIVAL,
     rounds: int = ROUNDS,
     threads: int = THREADS,
-    new_tokens: int = typer.Option(None, min=1, help="Tokens to generate in `large` and `vllm`."),
+    new_tokens: int = typer.Option(None, min=1, help="Tokens to generate in `large`."),
     images: int = typer.Option(50, min=1, help="Pictures in `calibration`."),
     out: Path = OUT,
     json: bool = common.JSON,
@@ -82,10 +80,6 @@ def _figures(
         from bench.serve import serve_figures
 
         yield from serve_figures(rounds)
-    elif part is Part.vllm:
-        from bench.vllm import vllm_figures
-
-        yield from vllm_figures(rounds, **length)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,6 @@ APART = {
 """What a package may import besides the ground, where it is less than all before it."""
 INSIDE = {
     "engines.transformers": set(),
-    "engines.vllm": set(),
     "engines.mlx": {"engines.transformers"},
     "method.kernels": set(),
     "rivals.tools": set(),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.calibration.corpus import CorpusImage
-from reweigh.calibration.job import CalibrationSettings, open_job
+from reweigh.calibration.job import CalibrationSettings, open_job, outside_engine
 from reweigh.calibration.loop import Job, Observed, OnSkip, observe_batches, run, run_job
 from reweigh.calibration.result import Calibration
 from reweigh.cluster import Cluster, Worker, ray_pool
@@ -103,9 +103,7 @@ def open_calibrator(
     """
     job: Job
     if engine is not None:
-        from reweigh.calibration.vllm import VllmJob
-
-        job = VllmJob(name, settings, name=called, engine=engine)
+        job = outside_engine("vllm")(name, settings, name=called, engine=engine)
     else:
         from reweigh.families.load import load as load_model
 

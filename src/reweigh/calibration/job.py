@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import candidate_rule
 
+ENGINES = "reweigh.engines"
+"""Entry-point group of engines that other distributions offer."""
 VLLM_BATCH = 32
 """Images per part inside vLLM: enough to fill its batch, few enough to lose when a run is stopped."""
 
@@ -158,6 +161,16 @@ def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> Trans
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
     lens = Lens(anatomy.norm, anatomy.head, dtype=settings.dtype, chunk=settings.chunk)
     return kind(model, processor, anatomy, lens, blocks, settings)
+
+
+def outside_engine(name: str) -> Any:
+    """Return the engine that another distribution offers for calibrations, e.g. ``reweigh-vllm``'s "vllm"."""
+    for entry in entry_points(group=ENGINES, name=name):
+        return entry.load()
+    raise UnsupportedError(
+        f"no installed package offers the engine {name}",
+        hint=f"pip install reweigh-{name} in an environment of its own",
+    )
 
 
 def layers_to_read(settings: CalibrationSettings, published: OperatingPoint | None) -> tuple[int, ...]:

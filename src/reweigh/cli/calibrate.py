@@ -119,10 +119,11 @@ def _open_job(
 ) -> Job:
     """Open the model in its engine; ``inside`` are vLLM's own arguments."""
     if inside is not None:
-        from reweigh.calibration.vllm import VllmJob
+        from reweigh.calibration.job import outside_engine
 
         found = loading.locate(model)
-        return VllmJob(found["name"], settings, name=found["called"], engine=inside)
+        job: Job = outside_engine("vllm")(found["name"], settings, name=found["called"], engine=inside)
+        return job
     from reweigh.calibration.job import open_job
 
     load = loading.load_mlx if engine == "mlx" else loading.load
