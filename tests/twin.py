@@ -61,7 +61,7 @@ def case(path: Path) -> Case:
 class MadeUpTable(ReferenceTable):
     """A table that no model made, and that fits any, so that tests need not force it."""
 
-    def check_pairing(self, identity: Any, *, dtype: str) -> None:
+    def check_pairing(self, identity: Any, *, dtype: str, rows: int) -> None:
         """Accept every model."""
 
 
@@ -113,11 +113,13 @@ def lens(model: Any, inputs: Mapping[str, Any], layer: int) -> list[torch.Tensor
         return [head(state if last else decoder.norm(state)) for state in read]
 
 
-def evidence(model: Any, inputs: Mapping[str, Any], layer: int) -> list[np.ndarray | None]:
-    """DMRR by comparing every token with every other."""
+def evidence(
+    model: Any, inputs: Mapping[str, Any], layer: int, rows: int | None = None
+) -> list[np.ndarray | None]:
+    """DMRR by comparing every token of the first ``rows`` with every other of them."""
     found: list[np.ndarray | None] = []
     for logits in lens(model, inputs, layer):
-        ranks = [1 + (row[None, :] > row[:, None]).sum(1) for row in logits.float()]
+        ranks = [1 + (row[None, :] > row[:, None]).sum(1) for row in logits[:, :rows].float()]
         found.append(np.mean([1 / rank.double().numpy() for rank in ranks], axis=0) if ranks else None)
     return found
 
@@ -156,7 +158,7 @@ def edited(logits: np.ndarray, strength: np.ndarray, beta: float) -> np.ndarray:
 def strengths_of(model: Any, inputs: Mapping[str, Any], references: ReferenceTable) -> list[np.ndarray]:
     """s of each row."""
     vocab = parts(model)[1].weight.shape[0]
-    found = evidence(model, inputs, references.layer)
+    found = evidence(model, inputs, references.layer, references.made_with.get("rows"))
     return [strengths(references, row, vocab) for row in found]
 
 

@@ -79,7 +79,7 @@ def test_given_evidence_is_finished_and_cannot_be_joined():
             reader.give(more, known)
     with pytest.raises(UnsupportedError, match="further image"):
         reader.feed(longer, LENGTH, STATES)
-    with pytest.raises(InputError, match="head"):
+    with pytest.raises(InputError, match="ranks 23"):
         reader.give(row(), dataclasses.replace(known, values=known.values[:, 1:]))
     with pytest.raises(InputError, match="layer 1"):
         Reader(LENS, [1]).give(row(), known)

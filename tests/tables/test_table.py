@@ -21,6 +21,7 @@ from reweigh.tables.identity import Identity, sign
 from reweigh.tables.table import ReferenceTable
 from sameness import assert_same
 
+TABLE_ROWS = 32064
 ONES = sign(torch.ones(16), (4, 4))
 IDENTITY = Identity(
     model_id="me/model",
@@ -315,22 +316,35 @@ def test_several_layers_in_one_folder(tmp_path):
 )
 def test_another_model_is_refused_with_both_sides(change, words):
     table = make()
-    table.check_pairing(IDENTITY, dtype="float16")
+    table.check_pairing(IDENTITY, dtype="float16", rows=TABLE_ROWS)
     other = replace(IDENTITY, model_id="you/other", **change)
     with pytest.raises(MismatchError, match=f"you/other .*{words}") as caught:
-        table.check_pairing(other, dtype="float16")
+        table.check_pairing(other, dtype="float16", rows=TABLE_ROWS)
     assert "--force" in str(caught.value)
 
 
 def test_another_lens_dtype_is_refused_with_both_sides():
     with pytest.raises(MismatchError, match="float16"):
-        make().check_pairing(IDENTITY, dtype="float32")
+        make().check_pairing(IDENTITY, dtype="float32", rows=TABLE_ROWS)
+
+
+def test_another_number_of_ranked_rows_is_refused_with_both_sides():
+    for table, rows in ((make(rows=32000), 32064), (make(), 32000)):
+        with pytest.raises(MismatchError, match=f"rows ranked: table {64064 - rows}, model {rows}"):
+            table.check_pairing(IDENTITY, dtype="float16", rows=rows)
+    make(rows=32000).check_pairing(IDENTITY, dtype="float16", rows=32000)
+
+
+def test_a_token_that_was_not_ranked_makes_a_table_unusable():
+    make(rows=32000).verify()
+    with pytest.raises(ArtifactError, match="token 32000 is beyond the 32000"):
+        make(tokens=(3, 32000), rows=32000).verify()
 
 
 def test_another_candidate_rule_is_refused_with_both_sides():
     table = make(candidates={"mass": 0.95, "least": 2, "most": 50})
     with pytest.raises(MismatchError, match=r"0\.95"):
-        table.check_pairing(IDENTITY, dtype="float16")
+        table.check_pairing(IDENTITY, dtype="float16", rows=TABLE_ROWS)
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Identity)])
@@ -340,10 +354,10 @@ def test_a_table_that_does_not_say_its_model_is_refused(field):
     emptied = make(identity={**record, field: type(record[field])()})
     for table in (without, emptied):
         if field in ("model_id", "revision") or (field == "adapters" and table is emptied):
-            table.check_pairing(IDENTITY, dtype="float16")
+            table.check_pairing(IDENTITY, dtype="float16", rows=TABLE_ROWS)
             continue
         with pytest.raises(MismatchError, match=field) as caught:
-            table.check_pairing(IDENTITY, dtype="float16")
+            table.check_pairing(IDENTITY, dtype="float16", rows=TABLE_ROWS)
         assert "--force" in caught.value.hint
 
 
@@ -359,7 +373,7 @@ def test_a_table_that_does_not_say_its_model_is_refused(field):
 )
 def test_an_emptied_record_is_refused(change, words):
     with pytest.raises(MismatchError, match=words):
-        make(**change).check_pairing(IDENTITY, dtype="float16")
+        make(**change).check_pairing(IDENTITY, dtype="float16", rows=TABLE_ROWS)
 
 
 def test_many_settings_are_counted_and_versions_may_add_some():
@@ -369,13 +383,18 @@ def test_many_settings_are_counted_and_versions_may_add_some():
         table.check_pairing(
             replace(IDENTITY, images={name: -1 for name in crowd}, config={**crowd, "added": 1}),
             dtype="float16",
+            rows=TABLE_ROWS,
         )
-    table.check_pairing(replace(IDENTITY, images=crowd, config={**crowd, "added": 1}), dtype="float16")
+    table.check_pairing(
+        replace(IDENTITY, images=crowd, config={**crowd, "added": 1}), dtype="float16", rows=TABLE_ROWS
+    )
 
 
 def test_a_renamed_copy_or_no_processor_is_accepted():
-    make().check_pairing(replace(IDENTITY, model_id="/elsewhere", revision=None), dtype="float16")
-    make().check_pairing(replace(IDENTITY, tokenizer="", images={}), dtype="float16")
+    make().check_pairing(
+        replace(IDENTITY, model_id="/elsewhere", revision=None), dtype="float16", rows=TABLE_ROWS
+    )
+    make().check_pairing(replace(IDENTITY, tokenizer="", images={}), dtype="float16", rows=TABLE_ROWS)
 
 
 def test_layers_are_checked_on_their_own():

@@ -94,7 +94,12 @@ class TransformersJob:
             self.processor,
             identity=self.anatomy.identify(self.processor),
             layers=self.layers,
-            lens={"lens": self.lens.mode, "dtype": self.lens.dtype, "chunk": self.lens.chunk},
+            lens={
+                "lens": self.lens.mode,
+                "dtype": self.lens.dtype,
+                "chunk": self.lens.chunk,
+                "rows": self.lens.rows,
+            },
             generation=self.generation(),
             engine=self.engine,
         )
@@ -159,7 +164,7 @@ def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> Trans
         anatomy = find_anatomy(model)
     layers = layers_to_read(settings, published_point(anatomy))
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
-    lens = Lens(anatomy.norm, anatomy.head, dtype=settings.dtype, chunk=settings.chunk)
+    lens = anatomy.lens(dtype=settings.dtype, chunk=settings.chunk)
     return kind(model, processor, anatomy, lens, blocks, settings)
 
 

@@ -173,7 +173,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['class']} (family {report['family']}, {report['dtype']} on {report['device']})",
         f"  blocks      {report['blocks']['path']} ({report['blocks']['count']})",
         f"  final norm  {report['norm']}",
-        f"  head        {report['head']} ({report['vocabulary']:,} tokens, lens in {report['lens_dtype']})",
+        f"  head        {report['head']} ({report['vocabulary']:,} rows, {report['rows_ranked']:,} of them ranked, "
+        f"lens in {report['lens_dtype']})",
         f"  image token {', '.join(map(str, report['image_tokens']))}",
         f"  visual positions of the sample: {visual['count']} of {visual['prompt_length']}, "
         f"columns {visual['first']} to {visual['last']} ({tiles})",

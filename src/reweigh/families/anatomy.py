@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.catalogue import Family, family_of
+from reweigh.families.catalogue import Family, family_of, native_rows
 from reweigh.families.positions import placeholder_ids
-from reweigh.method.lens import head_rows
+from reweigh.method.lens import CHUNK, Lens, head_rows
 
 if TYPE_CHECKING:
     from reweigh.tables.identity import Identity
@@ -127,8 +127,17 @@ class Anatomy:
 
     @cached_property
     def vocab_size(self) -> int:
-        """Rows of the head; ranks cover all of them, including rows beyond the tokenizer."""
+        """Rows of the head, those beyond the tokenizer included."""
         return head_rows(self.head)
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the head that take part in ranks: those of the language backbone's own vocabulary."""
+        return native_rows(self.family, self.vocab_size)
+
+    def lens(self, *, dtype: str = "native", chunk: int = CHUNK) -> Lens:
+        """Return the lens of the model's norm and head."""
+        return Lens(self.norm, self.head, dtype=dtype, chunk=chunk, rows=self.rows)
 
     def check_layer(self, layer: Any) -> int:
         """Return a valid 0-based block index; negative values count from the last block."""

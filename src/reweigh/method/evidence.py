@@ -26,7 +26,8 @@ class Evidence:
 
     Attributes:
         layers: Blocks that were read, 0-based.
-        values: DMRR, or what the readout gives, (L, V) in float32; (L, R) when only some tokens were measured.
+        values: DMRR, or what the readout gives, (L, V) in float32, V being the language backbone's own vocabulary: tokens
+            that the vision-language model added have no evidence. (L, R) when only some tokens were measured.
         tokens: Ids of the R tokens, ``None`` when all of the vocabulary was measured.
         positions: The visual positions P in the sequence.
         patches: Where each position lies in its image; ``None`` where the family has no grid.
@@ -170,7 +171,7 @@ def read_evidence(lens: Lens, states: Any, sums: ReadoutSums, locate: Tensor | N
         )
     located, dtype = [], None
     for start in range(0, len(states), lens.chunk):  # P x V never exists
-        logits = lens.read(states[start : start + lens.chunk])
+        logits = lens.ranked(states[start : start + lens.chunk])
         dtype = str(logits.dtype).removeprefix("torch.")
         sums.add(logits)
         if locate is not None and len(locate):

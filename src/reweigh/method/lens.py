@@ -30,10 +30,17 @@ class Lens:
         dtype: "native" gives what the head computes in the model's own type; "float32" upcasts norm output and
             head first. It is part of the definition of the evidence and is recorded in a table.
         chunk: Positions per matrix product; recorded too, because it can change the product's rounding.
+        rows: How many of the head's first rows take part in ranks; all if not given.
     """
 
     def __init__(
-        self, norm: nn.Module, head: nn.Module, *, dtype: str = "native", chunk: int = CHUNK
+        self,
+        norm: nn.Module,
+        head: nn.Module,
+        *,
+        dtype: str = "native",
+        chunk: int = CHUNK,
+        rows: int | None = None,
     ) -> None:
         if dtype not in DTYPES:
             raise InputError(f"lens dtype {dtype!r} is unknown", hint=f"one of {', '.join(DTYPES)}")
@@ -44,6 +51,7 @@ class Lens:
         self.chunk = chunk
         self.upcast = dtype == "float32"
         self.vocab_size = head_rows(head)
+        self.rows = self.vocab_size if rows is None else rows
         self.width = head_width(head)
 
     @property
@@ -75,6 +83,10 @@ class Lens:
                 f"states of {states.dtype} cannot be read by a norm and head of {', '.join(map(str, own))} ({error})",
                 hint="pass the states as the model returned them",
             ) from error
+
+    def ranked(self, states: Tensor) -> Tensor:
+        """Return the logits (P, rows) that take part in ranks."""
+        return self.read(states)[:, : self.rows]
 
 
 def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
@@ -119,7 +131,7 @@ def float_weight(head: Any) -> Tensor | None:
 
 
 def head_rows(head: Any) -> int:
-    """Return the rows of a head: ranks run over all of them, rows beyond the tokenizer included."""
+    """Return the rows of a head, those beyond the tokenizer included."""
     weight = float_weight(head)
     return int(head.out_features if weight is None else weight.shape[0])
 

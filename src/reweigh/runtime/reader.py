@@ -74,9 +74,9 @@ class Reader:
     ) -> None:
         self.lens = lens
         self.layers = tuple(layers)
-        self.empty = ReadoutSums(lens.vocab_size, tokens, readouts=readouts)
+        self.empty = ReadoutSums(lens.rows, tokens, readouts=readouts)
         self.tokens = self.empty.tokens
-        self.locate = checked_tokens(locate, lens.vocab_size)
+        self.locate = checked_tokens(locate, lens.rows)
         self.readouts = self.empty.readouts
         self.registered = registered
 
@@ -133,9 +133,9 @@ class Reader:
         """Take evidence that was measured before; its sums are unknown, so nothing can be added to it."""
         if sequence.read:
             raise _not_joined()
-        if evidence.tokens is None and evidence.values.shape[1] != self.lens.vocab_size:
+        if evidence.tokens is None and evidence.values.shape[1] != self.lens.rows:
             raise InputError(
-                f"evidence of {evidence.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
+                f"evidence of {evidence.values.shape[1]} tokens was given, but the model ranks {self.lens.rows}",
                 hint="pass evidence that was measured with this model",
             )
         if not torch.isfinite(evidence.values).all():

@@ -121,8 +121,8 @@ def heat(served: Served, asked: HeatRequest, prepared: Prepared) -> dict[str, An
     """Map the evidence of a token at every layer of the table, or at the last block if there is no table."""
     token = _token_of(served, asked.word or "") if asked.token is None else asked.token
     _require_image(prepared)
-    if not 0 <= token < served.anatomy.vocab_size:
-        raise InputError(f"the model's vocabulary has no token {token}")
+    if not 0 <= token < served.anatomy.rows:
+        raise InputError(f"the language model's own vocabulary has no token {token}")
     if served.examined is None or not served.examined["parity"]["holds"]:
         raise UnsupportedError(f"evidence cannot be read: {served.reason}")
     layers = served.layers or [len(served.anatomy.blocks) - 1]

@@ -76,7 +76,7 @@ class Recall:
     def _source(self, reader: Reader, tokens: Tensor | None) -> str:
         """Hash where a vector comes from: model, layer, lens, readout and tokens."""
         lens = reader.lens
-        has_all = tokens is None or len(tokens) == lens.vocab_size
+        has_all = tokens is None or len(tokens) == lens.rows
         return sha256_json(
             {
                 "reading": self._reading,

@@ -218,7 +218,14 @@ class ReferenceTable:
                 hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
             )
 
-    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
+    @property
+    def rows(self) -> int | None:
+        """How many rows of the head were ranked; a table that does not say ranked all of them."""
+        identity = self.made_with.get("identity") or {}
+        rows = self.made_with.get("rows", identity.get("vocab_size"))
+        return rows if isinstance(rows, int) else None
+
+    def check_pairing(self, identity: Identity, *, dtype: str, rows: int) -> None:
         """Refuse a table that another model, processor, lens dtype or candidate rule made, naming both sides.
 
         Raises:
@@ -236,6 +243,8 @@ class ReferenceTable:
         differing = identity.differences(record)
         if self.made_with["dtype"] != dtype:
             differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
+        if self.rows != rows:
+            differing.append(f"rows ranked: table {self.rows}, model {rows}")
         if (rule := self.made_with["candidates"]) != candidate_rule():
             differing.append(
                 f"candidate rule: table {in_words(rule)}, this version {in_words(candidate_rule())}"
@@ -290,7 +299,7 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
     if table.readout not in READOUTS:
         yield f"its readout {table.readout!r} is unknown"
         return
-    blocks, vocabulary = identity.get("blocks"), identity.get("vocab_size")
+    blocks, vocabulary = identity.get("blocks"), table.rows
     if table.layer < 0 or (isinstance(blocks, int) and table.layer >= blocks):
         yield f"layer {table.layer} is not one of the model's {blocks} blocks"
     if not (np.isfinite(table.scale) and table.scale > 0):
@@ -302,7 +311,7 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
     if len(table) and (int(table.tokens[0]) < 0 or (np.diff(table.tokens) <= 0).any()):
         yield "its token ids are not ascending"
     elif len(table) and isinstance(vocabulary, int) and int(table.tokens[-1]) >= vocabulary:
-        yield f"token {int(table.tokens[-1])} is beyond the model's {vocabulary}"
+        yield f"token {int(table.tokens[-1])} is beyond the {vocabulary} that were ranked"
     if not np.isfinite(table.references).all():
         yield "a reference is not finite"
     elif READOUTS[table.readout].is_share and not ((table.references > 0) & (table.references <= 1)).all():

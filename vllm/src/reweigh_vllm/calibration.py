@@ -26,7 +26,7 @@ from reweigh_vllm.core import (
     nearest_point,
 )
 from reweigh_vllm.plugin import require_plugin
-from reweigh_vllm.table import blocks_of, dtype_of, identify_model
+from reweigh_vllm.table import blocks_of, dtype_of, identify_model, rows_of
 
 PENALTY = "repetition_penalty"
 """The one setting of a checkpoint's greedy decoding that vLLM applies as transformers does."""
@@ -87,7 +87,7 @@ class VllmJob:
             self.processor,
             identity=replace(identify_model(model, self.config.load_config), model_id=self.name),
             layers=self.layers,
-            lens={"lens": "native", "dtype": dtype_of(model), "chunk": CHUNK},
+            lens={"lens": "native", "dtype": dtype_of(model), "chunk": CHUNK, "rows": rows_of(model)},
             generation=self.generation,
             engine="vllm",
         )
@@ -137,5 +137,5 @@ def _row(key: str, answer: Any, taken: Mapping[str, Any]) -> ImageObservations:
     if reason is not None or evidence is None or any(step not in steps for step in range(count)):
         raise CalibrationError(f"{key} could not be observed: {reason or 'some of its steps were not seen'}")
     ids, keep = (np.stack([steps[step][part] for step in range(count)]) for part in (0, 1))
-    token, times = count_candidates(ids, keep)
+    token, times = count_candidates(ids, keep & (ids < evidence.shape[1]))  # an added token has no evidence
     return ImageObservations(key, token, times, evidence[:, token])

@@ -9,7 +9,7 @@ from reweigh.errors import (
     UnsupportedError,
     require_known,
 )
-from reweigh.families.catalogue import family_of
+from reweigh.families.catalogue import family_of, native_rows
 from reweigh.families.identity import identify_stored
 from reweigh.families.points import nearest_point, point_in_use
 from reweigh.families.positions import layout
@@ -43,6 +43,7 @@ __all__ = [
     "family_of",
     "identify_stored",
     "layout",
+    "native_rows",
     "nearest_point",
     "point_in_use",
     "prompt_keys",

@@ -14,7 +14,7 @@ from reweigh_vllm.reading import References, Store
 from reweigh_vllm.refusals import SCHEDULERS, check_engine
 from reweigh_vllm.report import attach, outcome
 from reweigh_vllm.settings import Settings, settings_in
-from reweigh_vllm.table import dtype_of, open_table
+from reweigh_vllm.table import dtype_of, open_table, rows_of
 from reweigh_vllm.taps import check_tap, decoder_of, tap_for, vllm_lens
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
@@ -137,19 +137,18 @@ class Installed:
 def make_store(settings: Settings, model_config: Any, model: Any, decoder: Any, device: Any) -> Store:
     """Make the store of a table, or of a calibration; even a forced table must fit the model."""
     blocks, vocabulary, dtype = len(decoder.layers), model_config.get_vocab_size(), dtype_of(model_config)
+    rows = rows_of(model_config)
     if settings.observe:
         layers = sorted({layer % blocks for layer in settings.observe})
-        return Store(vllm_lens(model, decoder, vocabulary, dtype, {}), layers)
+        return Store(vllm_lens(model, decoder, vocabulary, dtype, {}, rows), layers)
     table = open_table(settings, model_config.hf_config).table
     if not 0 <= table.layer < blocks:
         raise MismatchError(f"the table reads layer {table.layer}, but the model has {blocks} decoder blocks")
-    if len(table) and int(table.tokens[-1]) >= vocabulary:
-        raise MismatchError(
-            f"the table has token {int(table.tokens[-1])}, but the model's head has {vocabulary} tokens"
-        )
+    if len(table) and int(table.tokens[-1]) >= rows:
+        raise MismatchError(f"the table has token {int(table.tokens[-1])}, but the model ranks {rows} tokens")
     tokens = torch.from_numpy(table.tokens).to(device)
     references = References(tokens, torch.from_numpy(table.references).float().to(device), table.scale)
-    lens = vllm_lens(model, decoder, vocabulary, dtype, table.made_with)
+    lens = vllm_lens(model, decoder, vocabulary, dtype, table.made_with, rows)
     return Store(lens, [table.layer], references, limit=settings.memory_mb << 20)
 
 

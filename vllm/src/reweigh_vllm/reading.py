@@ -157,9 +157,9 @@ class Store:
 
     def sum(self, states: Tensor, before: RankSum | None = None) -> RankSum:
         """Sum the reciprocal ranks at some states (P, d), after those ``before``."""
-        found = RankSum(self.lens.vocab_size, self.tokens)
+        found = RankSum(self.lens.rows, self.tokens)
         for chunk in torch.split(states, self.lens.chunk):
-            found.add(self.lens.read(chunk))
+            found.add(self.lens.ranked(chunk))
         if before is not None:
             found.merge(before)
         return found

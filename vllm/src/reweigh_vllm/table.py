@@ -16,7 +16,9 @@ from reweigh_vllm.core import (
     OperatingPoint,
     ReferenceTable,
     UnsupportedError,
+    family_of,
     identify_stored,
+    native_rows,
     nearest_point,
     point_in_use,
 )
@@ -58,7 +60,7 @@ def check_table(opened: Opened, model_config: Any, load_config: Any) -> None:
     """Refuse a table that another model, processor or dtype made, naming both sides."""
     identity = identify_model(model_config, load_config)
     try:
-        opened.table.check_pairing(identity, dtype=dtype_of(model_config))
+        opened.table.check_pairing(identity, dtype=dtype_of(model_config), rows=rows_of(model_config))
     except MismatchError as error:
         if "image processor's backend" not in error.message:
             raise
@@ -100,6 +102,11 @@ def _as_called(images: Mapping[str, Any], model_config: Any) -> dict[str, Any]:
 def dtype_of(model_config: Any) -> str:
     """Return the type in which vLLM runs the model and computes logits."""
     return str(model_config.dtype).removeprefix("torch.")
+
+
+def rows_of(model_config: Any) -> int:
+    """Return how many rows of the head take part in ranks."""
+    return native_rows(family_of(model_config.hf_config), model_config.get_vocab_size())
 
 
 def blocks_of(config: Any) -> int:

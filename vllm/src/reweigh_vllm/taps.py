@@ -176,12 +176,14 @@ class _Head(nn.Module):
         return logits
 
 
-def vllm_lens(model: Any, decoder: Any, vocab_size: int, dtype: str, made_with: Mapping[str, Any]) -> Lens:
-    """Return the lens a table was made with, built from the modules of a vLLM model of ``dtype``."""
+def vllm_lens(
+    model: Any, decoder: Any, vocab_size: int, dtype: str, made_with: Mapping[str, Any], rows: int
+) -> Lens:
+    """Return the lens a table was made with, built from the modules of a vLLM model of ``dtype``; it ranks ``rows``."""
     if made_with.get("lens") == "float32" and dtype != "float32":
         raise UnsupportedError(
             f"this table ranks float32 logits, but vLLM runs the model in {dtype}",
             hint="calibrate with native logits (the default), or serve with --dtype float32",
         )
     head = _Head(model, vocab_size, decoder.norm.weight.shape[0])
-    return Lens(decoder.norm, head, chunk=made_with.get("chunk", CHUNK))
+    return Lens(decoder.norm, head, chunk=made_with.get("chunk", CHUNK), rows=rows)

@@ -20,7 +20,7 @@ from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
-from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.method.lens import lens_disagreement
 from reweigh.runtime.decoder import Pass, Watcher
 from reweigh.runtime.reader import Reader
 from reweigh.tables.identity import differences
@@ -35,7 +35,7 @@ def examine(
 ) -> dict[str, Any]:
     """Compare model and processor of transformers with those of mlx-vlm on the same inputs; returns plain values."""
     (model, processor), own = loaded, find_mlx(*mlx)
-    lens = Lens(own.norm, own.head)
+    lens = own.lens()
     theirs = find_anatomy(model.to(getattr(torch, lens.dtype)))
     picture = read_image(image) if image is not None else sample_picture()
     inputs = build_inputs(model, processor, [picture], [DESCRIBE], template=template)
@@ -43,7 +43,7 @@ def examine(
     logits = [one.logits.float() for one in passes]
     point = published_point(theirs)
     layer = len(theirs.blocks) - 1 if point is None else point.layer
-    readers = [Reader(one, [layer]) for one in (Lens(theirs.norm, theirs.head), lens)]
+    readers = [Reader(one, [layer]) for one in (theirs.lens(), lens)]
     for reader, one in zip(readers, passes, strict=True):
         reader.gather(one)
     found = [reader.mean(one.rows[0], layer) for reader, one in zip(readers, passes, strict=True)]

@@ -22,7 +22,7 @@ from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
 from reweigh.method.kernels import KERNELS, choose_kernel, unused_numba
-from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.method.lens import lens_disagreement
 from reweigh.runtime.decoder import Pass
 
 
@@ -60,7 +60,7 @@ def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     columns = [column for sequence in forward.rows for column in sequence.positions]
     last = len(anatomy.blocks) - 1
     with torch.no_grad():
-        read = Lens(anatomy.norm, anatomy.head).read(forward.states[last][rows, columns]).float()
+        read = anatomy.lens().read(forward.states[last][rows, columns]).float()
     own = forward.logits[rows, columns].float()
     return LensParity(
         positions=len(columns),
@@ -112,9 +112,10 @@ def examine(
         "norm": names.get(id(anatomy.norm), "?"),
         "head": names.get(id(anatomy.head), "?"),
         "vocabulary": anatomy.vocab_size,
+        "rows_ranked": anatomy.rows,
         "image_tokens": list(anatomy.image_tokens),
         "dtype": str(model.dtype).removeprefix("torch."),
-        "lens_dtype": Lens(anatomy.norm, anatomy.head).dtype,
+        "lens_dtype": anatomy.lens().dtype,
         "device": str(device),
         "visual_positions": {
             "prompt_length": int(inputs["input_ids"].shape[1]),

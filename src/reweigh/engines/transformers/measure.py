@@ -81,7 +81,7 @@ def measure(
         raise InputError(
             f"layers must be a list, not {layers!r}", hint="name the blocks, e.g. [-1] for the last"
         )
-    lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
+    lens = anatomy.lens(dtype=dtype, chunk=chunk)
     reader = Reader(lens, blocks, tokens=tokens, locate=locate, readouts=[readout])
     passes: list[Pass] = []
 
@@ -121,26 +121,22 @@ def pair(
     ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
     """
     block = None if layer is None else anatomy.check_layer(layer)
-    published, vocab_size = published_point(anatomy), anatomy.vocab_size
+    published = published_point(anatomy)
     identity = None if force else anatomy.identify(processor)
     if not isinstance(table, ReferenceTable):
         default = None if published is None else published.layer
         table = ReferenceTable.from_pretrained(table, layer=block, default=default)
     made = table.made_with
-    lens = Lens(
-        anatomy.norm,
-        anatomy.head,
-        dtype="float32" if made.get("lens") == "float32" else "native",
-        chunk=made.get("chunk", CHUNK),
-    )
+    dtype = "float32" if made.get("lens") == "float32" else "native"
+    lens = anatomy.lens(dtype=dtype, chunk=made.get("chunk", CHUNK))
     table.check_layer(block)
     table.verify()
     if identity is not None:
-        table.check_pairing(identity, dtype=lens.dtype)
+        table.check_pairing(identity, dtype=lens.dtype, rows=lens.rows)
     anatomy.check_layer(table.layer)
-    if table.tokens.size and int(table.tokens[-1]) >= vocab_size:
+    if table.tokens.size and int(table.tokens[-1]) >= anatomy.rows:
         raise MismatchError(
-            f"the table has token {int(table.tokens[-1])}, but the model's head has {vocab_size} tokens"
+            f"the table has token {int(table.tokens[-1])}, but the model ranks {anatomy.rows} tokens"
         )
     return table, lens
 

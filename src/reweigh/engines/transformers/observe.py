@@ -49,7 +49,10 @@ class StepObserver:
         ids, keep = (torch.stack(part, dim=1).cpu().numpy() for part in zip(*self.steps, strict=True))
         rows = []
         for row, (key, length, sequence) in enumerate(zip(keys, lengths, self.rows, strict=True)):
-            token, count = count_candidates(ids[row, :length], keep[row, :length])
+            chosen, kept = ids[row, :length], keep[row, :length]
+            token, count = count_candidates(
+                chosen, kept & (chosen < self.reader.lens.rows)
+            )  # else no evidence
             found = [self.reader.evidence(sequence, name) for name in self.reader.readouts]
             values = [one.values.cpu().numpy()[:, token] for one in found if one is not None]
             if not values:

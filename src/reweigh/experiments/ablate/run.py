@@ -133,7 +133,7 @@ FindEvidence = Callable[[int, str], Evidence]
 def evidence_for(arm: Variant, session: ReweighSession, find: FindEvidence, number: int) -> Evidence:
     """Return the evidence that an arm is given for a record."""
     if arm.blind:
-        nothing = torch.zeros(session.decoder.reader.lens.vocab_size)
+        nothing = torch.zeros(session.decoder.reader.lens.rows)
         return as_evidence(nothing, arm.table.readout, session)
     donor = number if arm.donors is None else arm.donors[number]
     found = find(donor, arm.table.readout)
@@ -231,7 +231,7 @@ def plan(
         kinds,
         chosen,
         records=len(runs.task.records),
-        vocab_size=anatomy.vocab_size,
+        vocab_size=anatomy.rows,
         observations=observations_beside(table),
         shuffles=SHUFFLES,
         seed=runs.seed,

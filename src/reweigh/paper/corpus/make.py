@@ -117,9 +117,7 @@ def make_corpus(
     """
     anatomy = find_anatomy(model)
     made = table.made_with
-    lens = Lens(
-        anatomy.norm, anatomy.head, dtype=str(made.get("lens", "native")), chunk=int(made.get("chunk", 288))
-    )
+    lens = anatomy.lens(dtype=str(made.get("lens", "native")), chunk=int(made.get("chunk", 288)))
     job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template)
     making = Making(Path(folder), job.record())
     with only_one(making.folder):

@@ -122,21 +122,21 @@ def _over(wanted: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np
 @torch.no_grad()
 def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> dict[str, Any]:
     """Read the visual states (P, d) of the image at place ``number`` of its set, as fields of a ``StudyImage``."""
-    sums = ReadoutSums(lens.vocab_size, readouts=list(READOUTS))
+    sums = ReadoutSums(lens.rows, readouts=list(READOUTS))
     parts = []
     for chunk in torch.split(states, lens.chunk):
-        for positions in blocks(lens.read(chunk)):
+        for positions in blocks(lens.ranked(chunk)):
             sums.add(positions)
             parts.append(summarize(positions))
     original = join(parts)
     equalize = equalizing_factor(original.scale)
     permute = permuting_factor(original.scale, seed, number)
-    even = ReadoutSums(lens.vocab_size, readouts=["prob"])
-    moved = ReadoutSums(lens.vocab_size, readouts=["logprob"])
-    ranks = ReadoutSums(lens.vocab_size)
+    even = ReadoutSums(lens.rows, readouts=["prob"])
+    moved = ReadoutSums(lens.rows, readouts=["logprob"])
+    ranks = ReadoutSums(lens.rows)
     parts, start = [], 0
     for chunk in torch.split(states, lens.chunk):
-        for raw in blocks(lens.read(chunk)):
+        for raw in blocks(lens.ranked(chunk)):
             part = slice(start, start + len(raw.logits))
             positions = Positions(rescaled(raw.logits, equalize[part]))
             even.add(positions)
