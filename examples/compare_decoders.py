@@ -6,10 +6,9 @@ python examples/compare_decoders.py
 import reweigh
 from reweigh.benchmarks import open_benchmark
 from reweigh.benchmarks.base import Response
-from reweigh.families.load import load
 from reweigh.world import path, table_path
 
-model, processor = load(path())
+model, processor = reweigh.load(path())
 benchmark = open_benchmark("world", scenes=20)
 scenes = benchmark.scenes()
 pictures = [scene.image() for scene in scenes]

@@ -4,7 +4,6 @@ python examples/own_decoder.py
 """
 
 import reweigh
-from reweigh.families.load import load
 from reweigh.rivals import DECODERS, Decoder
 from reweigh.world import path
 from reweigh.world.scenes import scene
@@ -26,7 +25,7 @@ class SecondThoughts(Decoder):
 
 
 DECODERS.add("mine", SecondThoughts)
-model, processor = load(path())
+model, processor = reweigh.load(path())
 picture = scene("evaluation", index=0).image()
 for name in ("base", "mine"):
     print(f"{name}:", reweigh.decoder(name, model, processor).describe(picture))

@@ -4,12 +4,11 @@ python examples/own_generate.py
 """
 
 import reweigh
-from reweigh.families.load import load
 from reweigh.world import path, table_path
 from reweigh.world.scenes import scene
 
 # The embedded model; any transformers vision-language model and a table made for it will do.
-model, processor = load(path())
+model, processor = reweigh.load(path())
 picture = scene("evaluation", index=0).image()
 
 rw = reweigh.attach(model, processor, table=table_path())

@@ -7,11 +7,10 @@ import tempfile
 from pathlib import Path
 
 import reweigh
-from reweigh.families.load import load
 from reweigh.world import path
 from reweigh.world.scenes import scenes
 
-model, processor = load(path())
+model, processor = reweigh.load(path())
 pictures = [(scene.id, scene.image()) for scene in scenes("calibration", 40)]
 
 with tempfile.TemporaryDirectory() as folder:

@@ -4,11 +4,10 @@ python examples/unsupported_words.py
 """
 
 import reweigh
-from reweigh.families.load import load
 from reweigh.world import path, table_path
 from reweigh.world.scenes import scene
 
-model, processor = load(path())
+model, processor = reweigh.load(path())
 shown = scene("evaluation", index=0)
 present, absent = sorted(shown.objects)[0], "elephant"
 text = f"The image shows a {present}, an {absent} and a submarine."

@@ -27,7 +27,7 @@ def released_name(name: str) -> str:
 
 
 def save_checkpoint(model: Any, processor: Path, folder: Path, record: Any) -> None:
-    """Write configuration, float16 weights, processor and the record of how they were made."""
+    """Write configuration, processor, weights (stored in float16, computed in float32) and how they were made."""
     import torch
     from safetensors.torch import save
     from transformers import AutoProcessor, GenerationConfig
@@ -36,7 +36,7 @@ def save_checkpoint(model: Any, processor: Path, folder: Path, record: Any) -> N
     named = dict(model.named_parameters())  # tied weights appear once
     tensors = {released_name(n): p.detach().to(torch.float16).contiguous() for n, p in sorted(named.items())}
     write_bytes(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
-    config = model.config.to_dict() | {"architectures": ["LlavaForConditionalGeneration"], "dtype": "float16"}
+    config = model.config.to_dict() | {"architectures": ["LlavaForConditionalGeneration"], "dtype": "float32"}
     config.pop("_name_or_path", None)
     write_json(folder / "config.json", config)
     GenerationConfig(bos_token_id=1, eos_token_id=2, pad_token_id=0).save_pretrained(folder)

@@ -2,6 +2,7 @@
 
     import reweigh
 
+    model, processor = reweigh.load("llava-hf/llava-1.5-7b-hf")
     rw = reweigh.attach(model, processor, table="my-table")
     with rw:
         model.generate(**inputs)
@@ -25,6 +26,7 @@ _PUBLIC = {
     "calibrate": "reweigh.calibration.calibrate",
     "check": "reweigh.engines.transformers.measure",
     "decoder": "reweigh.rivals",
+    "load": "reweigh.families.load",
     "measure": "reweigh.engines.transformers.measure",
     "read": "reweigh.experiments.experiment",
 }
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
     from reweigh.experiments.experiment import read as read
+    from reweigh.families.load import load as load
     from reweigh.method.evidence import Evidence as Evidence
     from reweigh.method.trace import Trace as Trace
     from reweigh.rivals import decoder as decoder

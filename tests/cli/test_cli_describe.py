@@ -129,10 +129,9 @@ class TestRefusals:
 
     def test_another_dtype_unless_forced(self, cli, given):
         text = [*BRIEF, "--check", "--why"]
-        self.refused(
-            cli("describe", *given, *text, "--model-option", "dtype=bfloat16"),
-            "lens dtype: table float32, model bfloat16",
-        )
+        done = cli("describe", *given, *text, "--model-option", "dtype=bfloat16")
+        self.refused(done, "lens dtype: table float32, model bfloat16")
+        assert '", dtype="float32"), --model-option dtype=float32 for a command' in done.err
         assert cli("describe", *given, *text, "--model-option", "dtype=bfloat16", "--force", "--json").json
 
     def test_bad_images(self, cli, checkpoint, calibrated, tmp_path):

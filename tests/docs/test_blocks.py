@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
@@ -26,6 +27,7 @@ from training.__main__ import app as training
 LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex", "nginx"}
 RELEASED = {"llava-hf/llava-1.5-7b-hf": ("llava", 32)}
 """Released checkpoints that documents name: the family and depth of their stand-in."""
+DTYPES = ("float16", "bfloat16")
 FILE = re.compile(r"# (\w+\.py)\n")
 """First line of a block that is a file of the reader's."""
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
@@ -44,14 +46,21 @@ def test_every_block_says_what_it_is(block: Block) -> None:
 def stand_ins(tmp_path_factory):
     """Folders of small checkpoints by the name of the released one."""
     from checkpoints.deep import build_deep
+    from reweigh.families.load import load
 
-    folder = tmp_path_factory.mktemp("released")
-    return {name: build_deep(*kind, folder / kind[0]) for name, kind in RELEASED.items()}
+    folder, found = tmp_path_factory.mktemp("released"), {}
+    for name, (family, blocks) in RELEASED.items():
+        made = build_deep(family, blocks, folder / family)
+        for dtype in DTYPES:  # released checkpoints are stored in 16 bits
+            found[name, dtype] = shutil.copytree(made, folder / f"{family}-{dtype}")
+            load(made, dtype=dtype, device="cpu")[0].save_pretrained(found[name, dtype])
+    return found
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch, stand_ins):
+def desk(tmp_path, monkeypatch, stand_ins, request):
     """The reader's folder: pictures under the names the documents use; released names lead to stand-ins."""
+    dtype = getattr(request, "param", DTYPES[0])
     import transformers
 
     from reweigh.world.pictures import write_boxes
@@ -71,16 +80,16 @@ def desk(tmp_path, monkeypatch, stand_ins):
         load = kind.from_pretrained
 
         def instead(where, *args, _load=load, **kwargs):
-            return _load(stand_ins.get(str(where), where), *args, **kwargs)
+            return _load(stand_ins.get((str(where), dtype), where), *args, **kwargs)
 
         monkeypatch.setattr(kind, "from_pretrained", instead)
     return tmp_path
 
 
-def run_page(page: Path, marks: set[str | None]) -> int:
+def run_page(page: Path, marks: set[str | None], blocks: list[Block] | None = None) -> int:
     names: dict[str, object] = {"__name__": "__main__"}
     count = 0
-    for block in read_blocks(page):
+    for block in read_blocks(page) if blocks is None else blocks:
         if block.language not in ("python", "sh") or block.mark not in marks:
             continue
         count += 1
@@ -114,6 +123,19 @@ RUNNING = [
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_runs_as_printed(page: Path, desk: Path) -> None:
     assert run_page(page, {None}) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("desk", "fast"), [("float16", False), ("bfloat16", True)], indirect=["desk"])
+def test_commands_and_programs_load_a_released_model_alike(
+    desk: Path, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "usage.md"
+    known = {"avx512_bf16": fast, "avx512_fp16": fast}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    blocks = [block for block in read_blocks(page) if any(name in block.code for name in RELEASED)]
+    assert {"python", "sh"} <= {block.language for block in blocks}
+    assert run_page(page, {None}, blocks) > 0
 
 
 LONG = [page for page in PAGES if any(block.mark == "full" for block in read_blocks(page))]

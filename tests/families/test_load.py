@@ -8,7 +8,9 @@ import shutil
 import pytest
 import torch
 
+from reweigh import world
 from reweigh.errors import InputError
+from reweigh.families import load as load_module
 from reweigh.families.load import best_device, load
 
 
@@ -27,6 +29,35 @@ def test_a_folder_for_inference_on_the_cpu_in_float32(checkpoint):
 
 def test_a_dtype_by_name(checkpoint):
     assert load(str(checkpoint("llava")), dtype="bfloat16", device="cpu")[0].dtype == torch.bfloat16
+
+
+def stored_as(dtype, path, folder):
+    model, processor = load(path, dtype=dtype, device="cpu")
+    for part in (model, processor):
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_checkpoints_own_dtype_unless_the_cpu_is_slow_in_it(
+    checkpoint, tmp_path, monkeypatch, caplog, dtype, fast
+):
+    folder = stored_as(dtype, checkpoint("llava"), tmp_path / "model")
+    features = {"bfloat16": "avx512_bf16", "float16": "avx512_fp16"}
+    known = {"avx2": True, features[dtype]: fast}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert load(folder, device="cpu")[0].dtype == (getattr(torch, dtype) if fast else torch.float32)
+    said = f"{folder} is stored in {dtype}, which this CPU computes slowly: loading it in float32"
+    assert (said in caplog.text) is not fast
+    caplog.clear()
+    assert load(folder, device="cpu", dtype=dtype)[0].dtype == getattr(torch, dtype)
+    assert not caplog.text
+
+
+def test_the_embedded_model_is_computed_in_float32_everywhere(monkeypatch):
+    monkeypatch.setattr(load_module, "best_device", lambda: "meta")  # any accelerator
+    assert load(world.path())[0].dtype == torch.float32
 
 
 def test_an_unknown_dtype_is_refused_before_loading(tmp_path):

@@ -62,10 +62,9 @@ def calibrate(
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> pictures = [render(scene("calibration", number), 112) for number in range(3)]
         >>> made = reweigh.calibrate(model, processor, pictures, max_new_tokens=8, show=False)
         >>> sorted(made.tables)

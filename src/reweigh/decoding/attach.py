@@ -113,10 +113,9 @@ def attach(
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> rw = reweigh.attach(model, processor, table=world.table_path())
         >>> rw.describe(picture, max_new_tokens=12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,44 +13,89 @@ from reweigh.families.processor import load_processor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+logger = logging.getLogger("reweigh.load")
+
 
 def load(
-    model_id: str | Path,
+    name: str | Path,
     *,
-    dtype: str = "auto",
     device: str | None = None,
+    dtype: str = "auto",
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
-    """Load ``(model, processor)`` for inference.
+    """Load ``(model, processor)`` for inference. The commands load models with it too, so tables fit.
 
     Args:
-        model_id: A Hub id or a checkpoint folder.
-        dtype: "auto" keeps the checkpoint's own type on an accelerator and computes in float32 on a CPU.
-        device: "cpu", "cuda", "mps", ...; by default the best one available.
+        name: A Hub id or a checkpoint folder.
+        device: "cpu", "cuda", "mps", ...; "auto" spreads the model over all accelerators (this needs accelerate). By
+            default the best one available.
+        dtype: "float32", "bfloat16" or "float16". "auto" keeps the checkpoint's own; on a CPU that is slow in it,
+            "auto" takes float32 and logs that it did.
+        revision: Branch, tag or commit on the Hub.
+        trust_remote_code: Run code that comes with the checkpoint.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> model, processor = reweigh.load(world.path(), device="cpu")
+        >>> model.dtype
+        torch.float32
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
 
     target = device or best_device()
-    _require_device(target)
-    torch_dtype = _dtype(dtype, target)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is unknown", hint=f"one of auto, {', '.join(DTYPES)}")
+    if target != "auto":
+        _require_device(target)
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    placed = {"device_map": "auto"} if target == "auto" else {}
     try:
-        model = AutoModelForImageTextToText.from_pretrained(model_id, dtype=torch_dtype, **options)
-        processor = load_processor(model_id, **options)
+        chosen = _fast_dtype(name, target, **options) if dtype == "auto" else DTYPES[dtype]
+        model = AutoModelForImageTextToText.from_pretrained(name, dtype=chosen, **placed, **options)
+        processor = load_processor(name, **options)
     except ImportError as error:
         raise UnsupportedError(
-            f"the processor of {model_id} needs a package that is not installed ({first_line(error)})",
+            f"{name} needs a package that is not installed ({first_line(error)})",
             hint="install the package it names, e.g. pip install torchvision",
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InputError(
-            f"{model_id} cannot be loaded as an image-text-to-text model ({first_line(error)})",
+            f"{name} cannot be loaded as an image-text-to-text model ({first_line(error)})",
             hint="pass a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
-    return model.to(target).eval(), processor
+    return (model if placed else model.to(target)).eval(), processor
+
+
+def _fast_dtype(name: str | Path, device: str, **options: Any) -> Any:
+    """Return "auto" for the checkpoint's own type, or float32 on a CPU that is slow in it."""
+    if torch.device("cpu" if device == "auto" else device).type != "cpu" or device == "auto":
+        return "auto"
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(name, **options)
+    own = config.dtype or getattr(config.get_text_config(), "dtype", None)
+    if own in (None, torch.float32) or is_fast_on_cpu(own) or hasattr(config, "quantization_config"):
+        return "auto"
+    own = str(own).removeprefix("torch.")
+    logger.warning(
+        "%s is stored in %s, which this CPU computes slowly: loading it in float32. A table made from one type is not "
+        "used with another; dtype=%r keeps the checkpoint's own.",
+        name,
+        own,
+        own,
+    )
+    return torch.float32
+
+
+def is_fast_on_cpu(dtype: torch.dtype) -> bool:
+    """Whether this CPU has instructions for products in a 16-bit type."""
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    names = {torch.bfloat16: ("avx512_bf16", "amx_bf16", "bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}
+    return any(known.get(feature) for feature in names.get(dtype, ()))
 
 
 def best_device() -> str:
@@ -68,11 +114,3 @@ def _require_device(device: str) -> None:
             f"the model cannot be put on device {device!r} ({first_line(error)})",
             hint="leave the device out to use the best one available, or use cpu",
         ) from error
-
-
-def _dtype(name: str, device: str) -> Any:
-    if name == "auto":
-        return torch.float32 if device == "cpu" else "auto"
-    if name not in DTYPES:
-        raise InputError(f"dtype {name!r} is unknown", hint=f"one of auto, {', '.join(DTYPES)}")
-    return DTYPES[name]

@@ -137,10 +137,9 @@ class Trace:
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> rw = reweigh.attach(model, processor, table=world.table_path())
         >>> with rw.request(trace=True) as request:

@@ -76,10 +76,9 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> with reweigh.decoder("greedy", model, processor) as session:
         ...     session.describe(picture, max_new_tokens=7)

@@ -241,8 +241,18 @@ class ReferenceTable:
                 hint="calibrate this model again, or pass force=True (--force) if you know that the table belongs to it",
             )
         differing = identity.differences(record)
-        if self.made_with["dtype"] != dtype:
-            differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
+        hint = (
+            "calibrate this model, load it as the table's model was, or pass force=True (--force) "
+            "if you know that the difference does not matter"
+        )
+        if (made := self.made_with["dtype"]) != dtype:
+            if not differing and self.rows == rows:
+                name = identity.model_id or "MODEL"
+                hint = (
+                    f'load the model in the table\'s type: reweigh.load("{name}", dtype="{made}"), '
+                    f"--model-option dtype={made} for a command, --dtype {made} for vLLM; or calibrate it in {dtype}"
+                )
+            differing.append(f"lens dtype: table {made}, model {dtype}")
         if self.rows != rows:
             differing.append(f"rows ranked: table {self.rows}, model {rows}")
         if (rule := self.made_with["candidates"]) != candidate_rule():
@@ -253,8 +263,7 @@ class ReferenceTable:
             raise MismatchError(
                 f"this table was made with {record.get('model_id') or 'another model'}, "
                 f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
-                hint="calibrate this model, load it as the table's model was, or pass force=True (--force) "
-                "if you know that the difference does not matter",
+                hint=hint,
             )
 
     def compare(self, other: ReferenceTable) -> dict[str, Any]:

@@ -65,10 +65,9 @@ def measure(
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> from reweigh.families.prompts import build_inputs
         >>> reweigh.measure(model, build_inputs(model, processor, [picture], ["What is in it?"]))
@@ -163,10 +162,9 @@ def check(
     Example:
         >>> import reweigh
         >>> from reweigh import world
-        >>> from reweigh.families.load import load
         >>> from reweigh.world.render import render
         >>> from reweigh.world.scenes import scene
-        >>> model, processor = load(world.path())
+        >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> found = reweigh.check(model, processor, picture, "There is a dog.", table=world.table_path())
         >>> print(*(word.text for word in found.unsupported()))
