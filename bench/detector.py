@@ -20,8 +20,8 @@ from reweigh.cli import common
 from reweigh.engines.transformers.measure import measure, tokenize
 from reweigh.families.load import load
 from reweigh.families.prompts import build_inputs
+from reweigh.lab.views.table import Cell, Column, Table
 from reweigh.method.check import THRESHOLD, CheckedWord, check_tokens
-from reweigh.results.table import Cell, Column, Table
 from reweigh.rivals import decoder
 from reweigh.text import DESCRIBE
 from reweigh.world import operating_point, path, table_path

@@ -4,8 +4,8 @@ python examples/compare_decoders.py
 """
 
 import reweigh
-from reweigh.benchmarks import open_benchmark
-from reweigh.benchmarks.base import Response
+from reweigh.lab.tasks import open_benchmark
+from reweigh.lab.tasks.base import Response
 from reweigh.world import path, table_path
 
 model, processor = reweigh.load(path())

@@ -18,10 +18,10 @@ from reweigh.calibration.result import Calibration
 from reweigh.decoding.attach import ReweighSession
 from reweigh.families.load import load
 from reweigh.files.artifacts import write_text
+from reweigh.lab.views.charts import CHANGED, INK, MUTED, PAPER, svg
+from reweigh.lab.views.html import Html
+from reweigh.lab.views.mechanism import heatmap, step_svg, warm
 from reweigh.method.trace import CandidateRow, Step
-from reweigh.results.charts import CHANGED, INK, MUTED, PAPER, svg
-from reweigh.results.html import Html
-from reweigh.results.mechanism import heatmap, step_svg, warm
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene
 

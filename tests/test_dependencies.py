@@ -25,11 +25,7 @@ ORDER = (
     "rivals",
     "calibration",
     "world",
-    "benchmarks",
-    "runs",
-    "results",
-    "experiments",
-    "paper",
+    "lab",
     "serve",
     "speed",
     "integrations",
@@ -46,8 +42,6 @@ APART = {
     "engines": {*CORE, "families", "runtime"},
     "calibration": {"job", *CORE, "families", "runtime", "engines"},
     "world": {*CORE, "families"},
-    "benchmarks": {"files", "world"},
-    "results": {"files", "benchmarks", "runs"},
 }
 """What a package may import besides the ground, where it is less than all before it."""
 INSIDE = {
@@ -57,6 +51,11 @@ INSIDE = {
     "rivals.tools": set(),
     "rivals.opera": {"rivals.tools"},
     "rivals.halc": {"rivals.tools", "rivals.dola"},
+    "lab.tasks": {"lab.estimate"},
+    "lab.runs": {"lab.estimate", "lab.tasks"},
+    "lab.views": {"lab.estimate", "lab.tasks", "lab.runs"},
+    "lab.arms": {"lab.estimate", "lab.tasks", "lab.runs", "lab.views"},
+    "lab.paper": {"lab.estimate", "lab.tasks", "lab.runs", "lab.views", "lab.arms"},
 }
 """What a sub-package may import of the package it is in."""
 HEAVY = {"torch", "transformers", "numba"}
@@ -195,11 +194,11 @@ def test_the_method_is_pure():
 
 
 def test_the_scorers_need_no_model():
-    for path in files("benchmarks"):
+    for path in files("lab/tasks"):
         found = imports(path)
         assert HEAVY.isdisjoint(part.partition(".")[0] for part in found), path
         assert not any(within(part, {"families", "engines"}) for part in own(found)), path
-    for path in files("runs"):  # what needs a model is imported when it runs
+    for path in files("lab/runs"):  # what needs a model is imported when it runs
         assert HEAVY.isdisjoint(part.partition(".")[0] for part in top_level(path)), path
 
 
@@ -211,7 +210,7 @@ def test_nothing_imports_the_command_line():
 
 
 def test_no_pickle_anywhere():
-    foreign = SOURCE / "benchmarks" / "nltk_data.py"  # reads NLTK's old data, plain values only
+    foreign = SOURCE / "lab" / "tasks" / "nltk_data.py"  # reads NLTK's old data, plain values only
     for path in sorted(set(SOURCE.rglob("*.py")) - {foreign}):
         names = {name.partition(".")[0] for name in imports(path)}
         assert names.isdisjoint({"pickle", "shelve", "dill", "joblib"}), path

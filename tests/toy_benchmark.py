@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from reweigh.benchmarks.base import Benchmark, Item, Record, Response, Summary
-from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarize_metrics
+from reweigh.lab.tasks.base import Benchmark, Item, Record, Response, Summary
+from reweigh.lab.tasks.chair.metrics import METRICS, count_caption, figures, summarize_metrics
 
 TRUTH = {i: {"dog", "cat"} if i % 2 else {"dog"} for i in range(12)}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.chair.metrics import count_caption, figures
+from reweigh.lab.tasks.chair.metrics import count_caption, figures
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import Scene

@@ -28,7 +28,7 @@ _PUBLIC = {
     "decoder": "reweigh.rivals",
     "load": "reweigh.families.load",
     "measure": "reweigh.engines.transformers.measure",
-    "read": "reweigh.experiments.experiment",
+    "read": "reweigh.lab.arms.experiment",
 }
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.measure import check as check
     from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
-    from reweigh.experiments.experiment import read as read
     from reweigh.families.load import load as load
+    from reweigh.lab.arms.experiment import read as read
     from reweigh.method.evidence import Evidence as Evidence
     from reweigh.method.trace import Trace as Trace
     from reweigh.rivals import decoder as decoder

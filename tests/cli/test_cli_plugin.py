@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from reweigh.benchmarks import BENCHMARKS
 from reweigh.cli import plugin
+from reweigh.lab.tasks import BENCHMARKS
 from reweigh.rivals import DECODERS
 from reweigh.world.scenes import scene
 
@@ -30,8 +30,8 @@ class Mute(Decoder):
         return logits
 """
 BENCHMARK = """
-from reweigh.benchmarks import Benchmark, Item, MetricInfo, Record
-from reweigh.benchmarks.bootstrap import ratio
+from reweigh.lab.tasks import Benchmark, Item, MetricInfo, Record
+from reweigh.lab.tasks.bootstrap import ratio
 
 class Length(Benchmark):
     name = "length"

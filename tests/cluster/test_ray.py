@@ -16,9 +16,9 @@ from processes import finish, kill_driver, kill_worker, reweigh, start, until
 from checkpoints import picture
 from reweigh.cluster import Actor, Cluster, Pool, _begin, ray_pool
 from reweigh.errors import InputError, MissingExtraError, ReweighError
-from reweigh.experiments.compare.cost import LATENCY
 from reweigh.files.outputs import RECORD
 from reweigh.files.seals import read_sealed
+from reweigh.lab.arms.compare.cost import LATENCY
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
 

@@ -18,9 +18,9 @@ from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
 from bench.__main__ import app as bench
-from reweigh.benchmarks import BENCHMARKS
 from reweigh.cli import plugin
 from reweigh.cli.app import app
+from reweigh.lab.tasks import BENCHMARKS
 from reweigh.rivals import DECODERS
 from training.__main__ import app as training
 

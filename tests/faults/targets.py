@@ -19,30 +19,30 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from reweigh.benchmarks.base import BENCHMARKS
-from reweigh.benchmarks.data.unpack import unpack
-from reweigh.benchmarks.judge import CachedJudge, Request
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
-from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
-from reweigh.paper.analyses import STUDIES
-from reweigh.paper.corpus.image import pack
-from reweigh.paper.corpus.store import StudyCorpus
-from reweigh.paper.folder import read_study, write_study
-from reweigh.paper.measured import read_results
-from reweigh.paper.study import Outcome
-from reweigh.results.frame import Frame, Row
-from reweigh.results.report import write_frame
+from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
+from reweigh.lab.estimate import Estimate
+from reweigh.lab.paper.analyses import STUDIES
+from reweigh.lab.paper.corpus.image import pack
+from reweigh.lab.paper.corpus.store import StudyCorpus
+from reweigh.lab.paper.folder import read_study, write_study
+from reweigh.lab.paper.measured import read_results
+from reweigh.lab.paper.study import Outcome
+from reweigh.lab.runs.record import make_record, open_run
+from reweigh.lab.runs.results import read_scored
+from reweigh.lab.runs.run import Answered, Batch, generate, read_answers
+from reweigh.lab.runs.score import read_sources, score, write_scores
+from reweigh.lab.runs.task import Runs, Task
+from reweigh.lab.tasks.base import BENCHMARKS
+from reweigh.lab.tasks.data.unpack import unpack
+from reweigh.lab.tasks.judge import CachedJudge, Request
+from reweigh.lab.views.frame import Frame, Row
+from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
-from reweigh.runs.record import make_record, open_run
-from reweigh.runs.results import read_scored
-from reweigh.runs.run import Answered, Batch, generate, read_answers
-from reweigh.runs.score import read_sources, score, write_scores
-from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
 from reweigh.speed.timing import Rounds
 from reweigh.tables.observations import ImageObservations
@@ -146,7 +146,7 @@ def make_run(folder: Path) -> None:
 
 def read_run(folder: Path) -> Reading:
     """As scoring and resuming read it: a run that lost its end is unfinished, which scoring refuses."""
-    from reweigh.runs.record import RESPONSES, run_owner
+    from reweigh.lab.runs.record import RESPONSES, run_owner
 
     source = read_sources([folder])
     read_answers(folder / RESPONSES, Toy(folder).records(), run_owner(folder))

@@ -18,15 +18,15 @@ from faults.targets import (
     observations,
     read_calibration,
 )
-from reweigh.benchmarks.base import Record
 from reweigh.calibration.resume import Work
 from reweigh.cli import start
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import LEFTOVER, only_one, write_json
-from reweigh.runs.record import RESPONSES
-from reweigh.runs.results import read_scored
-from reweigh.runs.run import Batch, generate
-from reweigh.runs.score import read_sources, score, write_scores
+from reweigh.lab.runs.record import RESPONSES
+from reweigh.lab.runs.results import read_scored
+from reweigh.lab.runs.run import Batch, generate
+from reweigh.lab.runs.score import read_sources, score, write_scores
+from reweigh.lab.tasks.base import Record
 from reweigh.runtime.answer import Answer
 from toy_benchmark import Toy
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from reweigh.benchmarks.world import World
 from reweigh.files.outputs import RECORD
+from reweigh.lab.tasks.world import World
 
 SHORT = ["--option", "scenes=3", "--limit", "3"]
 CALIBRATE = ["calibrate", "world", "{images}", "-o", "{out}", "-l", "2", "-l", "3"]

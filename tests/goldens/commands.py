@@ -23,8 +23,8 @@ import reweigh
 from goldens.cases import table_values
 from goldens.values import FOLDERS, scratch
 from reweigh.families.load import load
-from reweigh.paper.measured import read_results
-from reweigh.paper.pages import write_paper
+from reweigh.lab.paper.measured import read_results
+from reweigh.lab.paper.pages import write_paper
 from reweigh.world import path, table_path
 
 SCENES = 6
@@ -221,7 +221,7 @@ def ablate() -> Values:
     """Every arm, the readouts included."""
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
     options += ["--layer", LAYER, "--beta", BETA, "--arms", ARMS, "--limit", 4]
-    with patch("reweigh.experiments.ablate.run.SHUFFLES", 2):
+    with patch("reweigh.lab.arms.ablate.run.SHUFFLES", 2):
         data = run("ablate", "world", *options, "-o", work() / "ablation", *TYPE)
     found: Values = {f"registered/{arm}": count for arm, count in data["registered"].items()}
     seen: dict[str, int] = {}
@@ -242,7 +242,7 @@ def studied(names: Iterable[str]) -> Values:
     tuned()
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
     options += ["--layer", LAYER, "--beta", BETA, "--limit", 30]
-    with patch("reweigh.benchmarks.bootstrap.RESAMPLES", 20):
+    with patch("reweigh.lab.tasks.bootstrap.RESAMPLES", 20):
         data = run("study", ",".join(names), *options, "-o", work() / "study", *TYPE)
     found: Values = {}
     for study in data["studies"]:
@@ -351,7 +351,7 @@ def resumed_corpus() -> str:
     assert len(before) == 2
     options = ["--table", FOLDERS / "calibration", "--calibration", pictures("calibration", 12)]
     options += ["--layer", LAYER, "--beta", BETA, "--limit", 2]
-    with patch("reweigh.benchmarks.bootstrap.RESAMPLES", 20):
+    with patch("reweigh.lab.tasks.bootstrap.RESAMPLES", 20):
         study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
     assert before == {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
     return str(study["unmet"])

@@ -16,8 +16,8 @@ from bench import kernels
 from bench.random_llava import random_llava
 from reweigh.cli.app import app
 from reweigh.errors import UnknownNameError
-from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
+from reweigh.lab.estimate import Estimate
 from reweigh.speed import generation
 from reweigh.speed.generation import Subject
 from reweigh.speed.report import Measurement, build_report, case_table, machine, peak_mib

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from reweigh.benchmarks.bootstrap import paired_difference
-from reweigh.benchmarks.chair.metrics import figures
-from reweigh.benchmarks.world import score_scene
+from reweigh.lab.tasks.bootstrap import paired_difference
+from reweigh.lab.tasks.chair.metrics import figures
+from reweigh.lab.tasks.world import score_scene
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
 from reweigh.world.drawings import CATALOGUE

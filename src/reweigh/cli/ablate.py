@@ -30,13 +30,13 @@ def ablate(
     point: common.Point,
 ) -> None:
     """Change one part of the method at a time and compare each arm with the full method."""
-    from reweigh.experiments.ablate.arms import parse_arms
-    from reweigh.experiments.ablate.report import FIGURES, FILES, Ablation
-    from reweigh.experiments.ablate.run import ablate as run
-    from reweigh.experiments.ablate.run import plan
     from reweigh.files.artifacts import only_one
-    from reweigh.paper.prepare import readouts_of
-    from reweigh.results.report import claim_report
+    from reweigh.lab.arms.ablate.arms import parse_arms
+    from reweigh.lab.arms.ablate.report import FIGURES, FILES, Ablation
+    from reweigh.lab.arms.ablate.run import ablate as run
+    from reweigh.lab.arms.ablate.run import plan
+    from reweigh.lab.paper.prepare import readouts_of
+    from reweigh.lab.views.report import claim_report
 
     kinds = parse_arms(arms)
     claim_report(out, FILES)

@@ -18,7 +18,7 @@ from reweigh.options import typed_options
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
-    from reweigh.results.report import Report
+    from reweigh.lab.views.report import Report
 
 WORLD = "world"
 """Name of the embedded model on the command line."""

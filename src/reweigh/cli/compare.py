@@ -14,10 +14,10 @@ from reweigh.cli.options import RAY, ExperimentOptions, grouped, open_cluster
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.experiments.compare.methods import Method
-    from reweigh.experiments.compare.report import Comparison
-    from reweigh.experiments.tune_all import Tuning
-    from reweigh.runs.task import Task
+    from reweigh.lab.arms.compare.methods import Method
+    from reweigh.lab.arms.compare.report import Comparison
+    from reweigh.lab.arms.tune_all import Tuning
+    from reweigh.lab.runs.task import Task
 
 app = typer.Typer(add_completion=False)
 
@@ -62,20 +62,20 @@ def compare(
 
     What asd, vti, nullu and projectaway need from labeled images is made from tuning records unless it is given.
     """
-    from reweigh.benchmarks.base import find_benchmark
-    from reweigh.benchmarks.open import data_folder
-    from reweigh.experiments import steer
-    from reweigh.experiments.compare.methods import (
+    from reweigh.files.artifacts import only_one
+    from reweigh.lab.arms import steer
+    from reweigh.lab.arms.compare.methods import (
         make_method,
         parse_methods,
         parse_options,
         standard_methods,
     )
-    from reweigh.experiments.compare.report import FILES
-    from reweigh.experiments.compare.run import compare as run
-    from reweigh.experiments.tune_all import add_tuning, note, write_frontier
-    from reweigh.files.artifacts import only_one
-    from reweigh.results.report import claim_report
+    from reweigh.lab.arms.compare.report import FILES
+    from reweigh.lab.arms.compare.run import compare as run
+    from reweigh.lab.arms.tune_all import add_tuning, note, write_frontier
+    from reweigh.lab.tasks.base import find_benchmark
+    from reweigh.lab.tasks.open import data_folder
+    from reweigh.lab.views.report import claim_report
     from reweigh.rivals import DECODERS
 
     benchmarks = benchmark or [setup.benchmark(None)]
@@ -110,7 +110,7 @@ def compare(
                 if unsteered:
                     steer.make(*loaded, runs, out / STEERING)
                 if tune_all:
-                    from reweigh.experiments.tune_all import tune_all as tune
+                    from reweigh.lab.arms.tune_all import tune_all as tune
 
                     tuned = tune(loaded, options, runs, out / "tuning")
             if tuned is None:
@@ -132,7 +132,7 @@ def compare(
 
 def _add_table(options: dict[str, dict[str, Any]], setup: ExperimentOptions, table: str | None) -> None:
     """Give the table to the methods that need one, and check all options before a model is loaded."""
-    from reweigh.experiments.compare.methods import decoder_of
+    from reweigh.lab.arms.compare.methods import decoder_of
     from reweigh.rivals import DECODERS, check_options
 
     for name, given in options.items():
@@ -151,7 +151,7 @@ def _on_ray(
     ray: str,
 ) -> Comparison:
     """Compare with the actors of a cluster."""
-    from reweigh.experiments.compare.on_ray import compare_on
+    from reweigh.lab.arms.compare.on_ray import compare_on
 
     arguments = {
         **setup.locate(setup.model),
@@ -169,7 +169,7 @@ def _print_reasons(methods: Sequence[Method]) -> None:
 
 
 def _task(name: str, setup: ExperimentOptions, out: Path) -> Task:
-    from reweigh.benchmarks import find_benchmark
+    from reweigh.lab.tasks import find_benchmark
 
     if find_benchmark(name).judged:
         raise InputError(
@@ -183,8 +183,8 @@ def _task(name: str, setup: ExperimentOptions, out: Path) -> Task:
 
 def _tuning_task(name: str, setup: ExperimentOptions, limit: int | None, out: Path) -> Task:
     """Open the records that a benchmark keeps for tuning, whatever is selected for the evaluation."""
-    from reweigh.benchmarks import find_benchmark
-    from reweigh.experiments.tune.search import FIGURES
+    from reweigh.lab.arms.tune.search import FIGURES
+    from reweigh.lab.tasks import find_benchmark
 
     kept = find_benchmark(name).tuning_options
     if not kept:

@@ -36,9 +36,9 @@ def data(
 
 def _list() -> None:
     """List what can be downloaded, its size and license, and what is already here."""
-    from reweigh.benchmarks.data.store import data_root, describe
-    from reweigh.benchmarks.open import datasets
-    from reweigh.results.table import Cell, Column, Table
+    from reweigh.lab.tasks.data.store import data_root, describe
+    from reweigh.lab.tasks.open import datasets
+    from reweigh.lab.views.table import Cell, Column, Table
 
     rows = [describe(entry) for entry in datasets().values()]
     cells: list[list[Cell]] = [
@@ -58,9 +58,9 @@ def _list() -> None:
 
 
 def _get(name: str, source: Path | None) -> None:
-    from reweigh.benchmarks import BENCHMARKS
-    from reweigh.benchmarks.data.store import get
-    from reweigh.benchmarks.open import dataset
+    from reweigh.lab.tasks import BENCHMARKS
+    from reweigh.lab.tasks.data.store import get
+    from reweigh.lab.tasks.open import dataset
     from reweigh.progress import bar
 
     entry = dataset(name)
@@ -75,8 +75,8 @@ def _get(name: str, source: Path | None) -> None:
 
 
 def _check(name: str) -> None:
-    from reweigh.benchmarks.data.store import check, folder_of
-    from reweigh.benchmarks.open import dataset
+    from reweigh.lab.tasks.data.store import check, folder_of
+    from reweigh.lab.tasks.open import dataset
 
     entry = dataset(name)
     problems = check(entry)

@@ -10,7 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.experiments.demo import Case, Demonstration
+    from reweigh.lab.arms.demo import Case, Demonstration
 
 app = typer.Typer(add_completion=False)
 
@@ -29,8 +29,8 @@ def demo(
     """
     common.require_ending("--out", out, ".html")
     common.quiet()
-    from reweigh.experiments.demo import build_page, run, trace_case
     from reweigh.files.outputs import claim
+    from reweigh.lab.arms.demo import build_page, run, trace_case
 
     claim([out])
     count = min(scenes, 100) if quick and scenes == 500 else scenes
@@ -44,8 +44,8 @@ def demo(
 
 
 def _print(outcome: Demonstration, cases: list[Case]) -> None:
-    from reweigh.experiments.demo import figures_table
-    from reweigh.results.examples import answer, colored_text, mention_spans
+    from reweigh.lab.arms.demo import figures_table
+    from reweigh.lab.views.examples import answer, colored_text, mention_spans
 
     console = common.console()
     session = outcome.session

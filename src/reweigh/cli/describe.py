@@ -138,8 +138,8 @@ def _describe(
 
 def _explain(session: Any, trace: Any, image: Path, options: dict[str, Any], why: Why) -> dict[str, Any]:
     from reweigh.cli.why import choose_step, plot_step, print_step
-    from reweigh.experiments.steps import whole_candidates
     from reweigh.images import read_image
+    from reweigh.lab.arms.steps import whole_candidates
 
     changed = [found.index for found in trace.steps() if found.changed]
     step = trace.step(choose_step(why.step, changed, len(trace)))
@@ -176,8 +176,8 @@ def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dic
 
 
 def _print_checked(found: Checked) -> None:
+    from reweigh.lab.views.examples import Span, colored_text
     from reweigh.method.check import THRESHOLD
-    from reweigh.results.examples import Span, colored_text
 
     unsupported, unknown = found.unsupported(), found.not_judged()
     spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
@@ -199,7 +199,7 @@ def _bare(word: str) -> str:
 def _side_by_side(base: str, edited: str, title: str) -> None:
     from rich.table import Table
 
-    from reweigh.results.examples import changed_words, colored_text
+    from reweigh.lab.views.examples import changed_words, colored_text
 
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)

@@ -147,7 +147,7 @@ def _print_comparison(report: dict[str, Any]) -> None:
 
 def _print_points() -> None:
     from reweigh.families.points import PUBLISHED
-    from reweigh.results.table import Cell, Column, Table
+    from reweigh.lab.views.table import Cell, Column, Table
 
     if common.wants_json():
         common.emit_json([asdict(point) for point in PUBLISHED])

@@ -26,8 +26,8 @@ from reweigh.files.outputs import claim
 from reweigh.options import typed_options
 
 if TYPE_CHECKING:
-    from reweigh.runs.results import Scored
-    from reweigh.runs.task import Task
+    from reweigh.lab.runs.results import Scored
+    from reweigh.lab.runs.task import Task
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Answer a benchmark, score answers, compare two runs."
@@ -55,9 +55,9 @@ def run(
     """
     from reweigh import rivals
     from reweigh.files.artifacts import only_one
-    from reweigh.runs.model import make_ask
-    from reweigh.runs.record import require_run
-    from reweigh.runs.score import claim_scores
+    from reweigh.lab.runs.model import make_ask
+    from reweigh.lab.runs.record import require_run
+    from reweigh.lab.runs.score import claim_scores
 
     task = setup.task(benchmark, shard=shard)
     require_run(out, task.records)
@@ -76,8 +76,8 @@ def run(
 
 def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     """Score a finished run and print it; say what to do with a run that cannot be scored yet."""
-    from reweigh.results.evaluation import write_report
-    from reweigh.runs.score import score_paths
+    from reweigh.lab.runs.score import score_paths
+    from reweigh.lab.views.evaluation import write_report
 
     count = len(task.records)
     common.note(f"{new} new answers, {count} of {count} in total")
@@ -111,8 +111,8 @@ def score(
     judging: JudgeOptions,
 ) -> None:
     """Score responses without a model; write items.jsonl, results.json and report.html."""
-    from reweigh.results.evaluation import write_report
-    from reweigh.runs.score import score_paths
+    from reweigh.lab.runs.score import score_paths
+    from reweigh.lab.views.evaluation import write_report
 
     id_key, _, text_key = (keys or "").partition(",")
     options, images = split_images(benchmark, option)
@@ -146,8 +146,8 @@ def diff(
     ),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
-    from reweigh.results.evaluation import comparison_page, difference_table, mention_table
-    from reweigh.runs.diff import diff_runs
+    from reweigh.lab.runs.diff import diff_runs
+    from reweigh.lab.views.evaluation import comparison_page, difference_table, mention_table
 
     claim([] if out is None else [out])
     images = typed_options(option, {"images": Path}, "option").get("images")
@@ -168,7 +168,7 @@ def _on_ray(
     out: Path,
 ) -> int:
     """Answer with the actors of a cluster."""
-    from reweigh.runs.model import answer_on
+    from reweigh.lab.runs.model import answer_on
 
     arguments = {
         **setup.locate(setup.model),
@@ -180,7 +180,7 @@ def _on_ray(
 
 
 def _print_score(run: Scored) -> None:
-    from reweigh.results.evaluation import metric_table
+    from reweigh.lab.views.evaluation import metric_table
 
     judge = run.judging.get("judge", {}).get("model")
     rated = f", rated by {judge}" if judge else ""

@@ -21,9 +21,9 @@ from reweigh.errors import InputError
 from reweigh.options import parse_options, typed_options
 
 if TYPE_CHECKING:
-    from reweigh.benchmarks.judge import JudgeSettings
     from reweigh.cluster import Cluster
-    from reweigh.runs.task import Runs, Task
+    from reweigh.lab.runs.task import Runs, Task
+    from reweigh.lab.tasks.judge import JudgeSettings
 
 REWEIGH = "reweigh"
 DECODER = typer.Option(REWEIGH, "--decoder", help="reweigh, base, vcd, or another decoder by name.")
@@ -94,7 +94,7 @@ def split_images(benchmark: str | None, options: list[str]) -> tuple[dict[str, A
 
     A number is not a folder: chair's own option of that name says how many images are drawn.
     """
-    from reweigh.benchmarks import find_benchmark
+    from reweigh.lab.tasks import find_benchmark
 
     found = parse_options(options)
     own = None if benchmark is None else signature(find_benchmark(benchmark)).parameters.get("images")
@@ -146,7 +146,7 @@ class ExperimentOptions(common.Loading):
         shard: str = "1/1",
     ) -> Task:
         """Open a benchmark; options of the user override those in ``preset``."""
-        from reweigh.runs.task import open_task
+        from reweigh.lab.runs.task import open_task
 
         name = self.benchmark(benchmark)
         options, images = split_images(name, self.option)
@@ -164,8 +164,8 @@ class ExperimentOptions(common.Loading):
 
     def runs(self, task: Task, loaded: tuple[Any, Any] | None = None) -> Runs:
         """Return how runs are answered and recorded; on a cluster, its workers describe the model."""
-        from reweigh.runs.model import describe_model
-        from reweigh.runs.task import Runs
+        from reweigh.lab.runs.model import describe_model
+        from reweigh.lab.runs.task import Runs
 
         about = {} if loaded is None else describe_model(*loaded)
         how = self.arguments
@@ -199,7 +199,7 @@ class JudgeOptions:
 
     def settings(self) -> JudgeSettings:
         """Return the settings of the judge."""
-        from reweigh.benchmarks.judge import JudgeSettings
+        from reweigh.lab.tasks.judge import JudgeSettings
 
         return JudgeSettings(**typed_options(self.judge_option, self.KINDS, "judge option"))
 

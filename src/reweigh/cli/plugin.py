@@ -48,7 +48,7 @@ def load_plugin(path: Path) -> None:
     if not found:
         raise InputError(
             f"the plugin {path} defines no decoder or benchmark",
-            hint='write a subclass of reweigh.rivals.Decoder or reweigh.benchmarks.Benchmark with name = "..."',
+            hint='write a subclass of reweigh.rivals.Decoder or reweigh.lab.tasks.Benchmark with name = "..."',
         )
     _loaded[where] = digest
 
@@ -74,7 +74,7 @@ def _run(path: Path) -> ModuleType:
 
 def _register(module: ModuleType, source: dict[str, str]) -> list[str]:
     """Add the decoders and benchmarks that the file itself defines and names."""
-    from reweigh.benchmarks import BENCHMARKS, Benchmark
+    from reweigh.lab.tasks import BENCHMARKS, Benchmark
     from reweigh.rivals import DECODERS, Decoder
 
     found = []

@@ -14,7 +14,7 @@ from reweigh.cli.options import grouped
 from reweigh.errors import InputError, ReweighError
 
 if TYPE_CHECKING:
-    from reweigh.paper.reproduce import Pace, Protocol, Step
+    from reweigh.lab.paper.reproduce import Pace, Protocol, Step
 
 app = typer.Typer(add_completion=False)
 
@@ -51,7 +51,7 @@ def reproduce(
     """
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
-    from reweigh.paper.reproduce import Protocol, left_out, plan_table
+    from reweigh.lab.paper.reproduce import Protocol, left_out, plan_table
 
     rated = [part for one in judge_option for part in ("--judge-option", one)] if judge else None
     options = [part for one in loading.model_option for part in ("--model-option", one)]
@@ -101,7 +101,7 @@ def _run(step: Step, path: Path) -> None:
 
 def _pace(protocol: Protocol, loading: common.Loading) -> Pace:
     """Describe pictures for a minute with the model itself."""
-    from reweigh.paper.reproduce import first_record, measure_pace
+    from reweigh.lab.paper.reproduce import first_record, measure_pace
     from reweigh.rivals import decoder
 
     record, pictures = first_record(protocol), protocol.draw()

@@ -12,7 +12,7 @@ from reweigh.cli import common
 from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
 
 if TYPE_CHECKING:
-    from reweigh.paper.study import Outcome
+    from reweigh.lab.paper.study import Outcome
 
 app = typer.Typer(add_completion=False)
 
@@ -55,7 +55,7 @@ def study(
     The images are described once, and every study reads what that pass kept. Stop it at any time: the same command resumes
     and ends with the same bytes.
     """
-    from reweigh.paper.analyses import STUDIES
+    from reweigh.lab.paper.analyses import STUDIES
 
     if name == "list":
         for one in STUDIES:
@@ -64,12 +64,12 @@ def study(
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
         STUDIES[one]  # refuse an unknown name before anything is loaded
-    from reweigh.benchmarks.bootstrap import RESAMPLES
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
-    from reweigh.paper.folder import REPORT, claim_study, finished, run_studies, write_report
-    from reweigh.paper.pages import INDEX, claim_paper, write_paper
-    from reweigh.paper.prepare import prepare
+    from reweigh.lab.paper.folder import REPORT, claim_study, finished, run_studies, write_report
+    from reweigh.lab.paper.pages import INDEX, claim_paper, write_paper
+    from reweigh.lab.paper.prepare import prepare
+    from reweigh.lab.tasks.bootstrap import RESAMPLES
 
     claim([out / REPORT])
     for one in names:
@@ -98,7 +98,7 @@ def study(
             write_report(out, finished(material, out), material.record()),
         ]
         if paper:
-            from reweigh.paper.measured import read_results
+            from reweigh.lab.paper.measured import read_results
 
             write_paper(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)
@@ -114,7 +114,7 @@ def study(
 
 def _show(outcomes: list[Outcome]) -> None:
     """Print each study's table and sentences."""
-    from reweigh.paper.folder import tidy_table
+    from reweigh.lab.paper.folder import tidy_table
 
     for outcome in outcomes:
         typer.echo(f"{outcome.study.title} ({outcome.study.place()})")

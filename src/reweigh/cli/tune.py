@@ -11,8 +11,8 @@ from reweigh.cli import common
 from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
 
 if TYPE_CHECKING:
-    from reweigh.experiments.tune.report import Search
-    from reweigh.runs.task import Task
+    from reweigh.lab.arms.tune.report import Search
+    from reweigh.lab.runs.task import Task
 
 app = typer.Typer(add_completion=False)
 
@@ -38,12 +38,12 @@ def tune(
 
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
-    from reweigh.experiments.tune.report import FILES, Search
-    from reweigh.experiments.tune.run import Grid
-    from reweigh.experiments.tune.run import tune as search_points
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim, overwrites, write_sealed_output
-    from reweigh.results.report import claim_report
+    from reweigh.lab.arms.tune.report import FILES, Search
+    from reweigh.lab.arms.tune.run import Grid
+    from reweigh.lab.arms.tune.run import tune as search_points
+    from reweigh.lab.views.report import claim_report
     from reweigh.tables.point import POINT
 
     task = _task(setup, benchmark, out)
@@ -76,8 +76,8 @@ def tune(
 
 def _show(search: Search) -> None:
     """Print the tables and what follows from them."""
-    from reweigh.experiments.tune.report import EXPLAINED
-    from reweigh.results.page import Page
+    from reweigh.lab.arms.tune.report import EXPLAINED
+    from reweigh.lab.views.page import Page
 
     common.console().print(search.contrast.add_to(Page("", lead=search.lead), EXPLAINED).terminal())
     typer.echo("\n".join(search.advice()))
@@ -85,8 +85,8 @@ def _show(search: Search) -> None:
 
 def _task(setup: ExperimentOptions, benchmark: str | None, out: Path) -> Task:
     """Open the benchmark's records for tuning."""
-    from reweigh.benchmarks import find_benchmark
-    from reweigh.experiments.tune.search import FIGURES
+    from reweigh.lab.arms.tune.search import FIGURES
+    from reweigh.lab.tasks import find_benchmark
 
     name = setup.benchmark(benchmark)
     task = setup.task(name, drawings=out / "pictures", preset=find_benchmark(name).tuning_options)

@@ -26,8 +26,8 @@ def choose_step(step: int | None, changed: list[int], count: int) -> int:
 
 def print_step(recorded: Trace, step: Step, top: int, words: Mapping[int, str]) -> None:
     """Print the candidates of a step, with evidence, reference and deficit in thousandths."""
-    from reweigh.results.mechanism import visible
-    from reweigh.results.table import Cell, Column, Table
+    from reweigh.lab.views.mechanism import visible
+    from reweigh.lab.views.table import Cell, Column, Table
 
     roles = {step.winner_before: "was ahead", step.winner_after: "written"}
     rows: list[list[Cell]] = []
@@ -58,7 +58,7 @@ def print_step(recorded: Trace, step: Step, top: int, words: Mapping[int, str]) 
 
 def plot_step(step: Step, path: Path, top: int, words: Mapping[int, str]) -> None:
     from reweigh.files.outputs import write_output
-    from reweigh.results.mechanism import step_svg
+    from reweigh.lab.views.mechanism import step_svg
 
     write_output(path, step_svg(step.plot_rows(words), limit=top))
     common.finish(path)

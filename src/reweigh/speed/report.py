@@ -15,14 +15,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from reweigh.estimate import Estimate
 from reweigh.files.seals import require_own_rows
+from reweigh.lab.estimate import Estimate
+from reweigh.lab.views.frame import Frame, Row
+from reweigh.lab.views.page import Page
+from reweigh.lab.views.report import Report, claim_report
+from reweigh.lab.views.table import Cell, Column, Table
 from reweigh.peak_memory import peak_bytes, reset_peak, resident_bytes
 from reweigh.provenance import package_versions, versions
-from reweigh.results.frame import Frame, Row
-from reweigh.results.page import Page
-from reweigh.results.report import Report, claim_report
-from reweigh.results.table import Cell, Column, Table
 from reweigh.speed.timing import KEPT, OWNER
 from reweigh.text import in_words
 

@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.estimate import Estimate
 from reweigh.files.artifacts import naming
 from reweigh.files.seals import append_sealed_rows, read_sealed_rows
+from reweigh.lab.estimate import Estimate
 from reweigh.progress import bar
 
 Variant = Callable[[], object]

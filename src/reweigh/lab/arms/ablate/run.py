@@ -1,0 +1,275 @@
+"""Decoding a variant: evidence is measured once for all variants and given to each as it needs it; edits are counted.
+
+Greedy, as the paper's ablations are. Counts are noted by batch beside the answers, so that a stopped run keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reweigh.calibration.result import MANIFEST, Calibration
+from reweigh.decoding import ReweighSession
+from reweigh.decoding.reweigh import ReWEIGH
+from reweigh.engines.transformers.measure import measure, pair
+from reweigh.engines.transformers.session import end_tokens
+from reweigh.errors import InputError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.families.points import point_in_use
+from reweigh.families.prompts import build_inputs
+from reweigh.lab.arms.ablate.arms import (
+    FULL,
+    FindReadout,
+    Variant,
+    make_variants,
+    readout_of,
+    registered_sets,
+)
+from reweigh.lab.arms.ablate.report import BASE, COUNTED, edit_rows
+from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, decoder_arm
+from reweigh.lab.runs.run import Answered, Batch, batches, open_batch
+from reweigh.lab.runs.task import Runs
+from reweigh.lab.views.frame import Frame
+from reweigh.method.evidence import Evidence
+from reweigh.method.lens import CHUNK
+from reweigh.method.readouts import DMRR
+from reweigh.method.trace import Recorded
+from reweigh.runtime.decoder import GREEDY
+from reweigh.runtime.memory import Memory
+from reweigh.tables.observations import Observations
+from reweigh.tables.table import ReferenceTable
+
+EDITS = "edits.jsonl"
+
+
+class RecordEvidence:
+    """The evidence of every record over the whole vocabulary, measured in the record's batch and kept in memory.
+
+    Ranks are summed as integers, so the part of a vector that an arm reads is bit for bit what the arm itself would
+    have measured.
+    """
+
+    def __init__(self, model: Any, processor: Any, table: ReferenceTable, runs: Runs) -> None:
+        self._loaded, self._table, self._runs = (model, processor), table, runs
+        self._memory = Memory(4 << 30)  # vectors of the whole vocabulary, which every arm reads
+        self._batch = {
+            start + i: (start, records)
+            for start, records in batches(runs.task.records, runs.batch_size)
+            for i in range(len(records))
+        }
+
+    def of(self, number: int, readout: str = DMRR) -> Evidence:
+        """Return the evidence of one record under a readout."""
+        found: Evidence | None = self._memory.get(f"{number} {readout}")
+        if found is None:
+            start, records = self._batch[number]
+            batch = open_batch(start, records, self._runs.task.images, self._runs.seed)
+            found = self._measure(batch, readout)[number - start]
+        if found is None:
+            raise InputError(
+                f"the prompt of record {number} holds no image", hint="check the prompt template"
+            )
+        return found
+
+    def _measure(self, batch: Batch, readout: str) -> list[Evidence | None]:
+        inputs = build_inputs(*self._loaded, batch.pictures, batch.prompts, template=self._runs.template)
+        made = self._table.made_with
+        lens: dict[str, Any] = {"dtype": made.get("lens", "native"), "chunk": made.get("chunk", CHUNK)}
+        measured = measure(self._loaded[0], inputs, [self._table.layer], readout=readout, **lens)
+        found = [None if one is None else replace(one, values=one.values.cpu()) for one in measured]
+        for number, one in enumerate(found, start=batch.start):
+            if one is not None:
+                self._memory.put(f"{number} {readout}", one, one.values.nbytes)
+        return found
+
+
+class Tally:
+    """Counts candidate positions, edits and edits beyond the bound in one batch; a row counts until its end token."""
+
+    def __init__(self, beta: float, ends: Sequence[int]) -> None:
+        self.bound = beta
+        self.ends = torch.tensor(list(ends), dtype=torch.int64)
+        self._counts: torch.Tensor | None = None
+        self._speaking: torch.Tensor | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was counted."""
+        counted = [0] * len(COUNTED) if self._counts is None else self._counts.tolist()
+        return dict(zip(COUNTED, counted, strict=True))
+
+    def record(self, recorded: Recorded) -> None:
+        """Count one step."""
+        if self._speaking is None:
+            self._speaking = torch.ones(len(recorded.after), dtype=torch.bool, device=recorded.after.device)
+        speaking = self._speaking if recorded.rows is None else self._speaking[recorded.rows]
+        counted = recorded.candidates.keep & speaking[:, None]
+        size = recorded.shifts.abs()
+        found = (counted, (size != 0) & counted, (size > size.new_tensor(self.bound)) & counted)
+        step = torch.stack([one.sum() for one in found])  # stays on the device: no step waits for it
+        self._counts = step if self._counts is None else self._counts + step
+        self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
+
+
+def attach_variant(
+    model: Any, processor: Any, arm: Variant, beta: float, *, force: bool = False
+) -> ReweighSession:
+    """Tie an arm to a model, as ``attach`` ties the method."""
+    own = beta * arm.factor
+    decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
+    decoder.name, decoder.options = "reweigh", arm.record()
+    return ReweighSession(model, processor, decoder)
+
+
+FindEvidence = Callable[[int, str], Evidence]
+"""The evidence of a record under a readout, over the whole vocabulary."""
+
+
+def evidence_for(arm: Variant, session: ReweighSession, find: FindEvidence, number: int) -> Evidence:
+    """Return the evidence that an arm is given for a record."""
+    if arm.blind:
+        nothing = torch.zeros(session.decoder.reader.lens.rows)
+        return as_evidence(nothing, arm.table.readout, session)
+    donor = number if arm.donors is None else arm.donors[number]
+    found = find(donor, arm.table.readout)
+    if arm.unit is None:
+        return found
+    unit = torch.full_like(found.values, torch.inf)  # a token that is not registered is never edited
+    unit[:, torch.from_numpy(arm.unit.tokens)] = torch.from_numpy(arm.unit.references).to(unit.dtype)
+    own = (found.values / unit).clamp_max(1.0)  # nothing above its reference is edited
+    return replace(found, values=own)
+
+
+def as_evidence(vector: torch.Tensor, readout: str, session: ReweighSession) -> Evidence:
+    """Wrap a vector over the vocabulary as the evidence of one row."""
+    reader = session.decoder.reader
+    return Evidence(
+        layers=reader.layers,
+        values=vector[None],
+        positions=(),
+        patches=(),
+        dtype=reader.lens.dtype,
+        readout=readout,
+    )
+
+
+def variant_ask(
+    session: ReweighSession, arm: Variant, find: FindEvidence, *, template: str | None
+) -> Callable[[Batch], Answered]:
+    """Make the function that answers batches as the arm does and notes its edits."""
+
+    def ask(batch: Batch) -> Answered:
+        numbers = range(batch.start, batch.start + len(batch.records))
+        given = [evidence_for(arm, session, find, number) for number in numbers]
+        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
+        options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
+        with session.request(evidence=given, observer=tally):
+            answers = session.answer(batch.pictures, batch.prompts, **options)
+        return Answered(answers, tally.counts)
+
+    return ask
+
+
+def sum_edits(notes: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Sum the counts of all batches of a run."""
+    return {name: sum(row[name] for row in notes) for name in COUNTED}
+
+
+SHUFFLES = 10
+"""Permutations of the references, as in the paper."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an ablation will run.
+
+    Attributes:
+        table: The full method's table.
+        beta: Its beta.
+        variants: The full method, and what is compared with it.
+        left_out: Why some kinds of variants cannot be run.
+        sets: Sentences about the tokens that readout arms register.
+    """
+
+    table: ReferenceTable
+    beta: float
+    variants: Sequence[Variant]
+    left_out: Mapping[str, str]
+    sets: Sequence[str] = ()
+
+
+def plan(
+    loaded: tuple[Any, Any],
+    runs: Runs,
+    kinds: Sequence[str],
+    table: str,
+    *,
+    layer: int | None = None,
+    beta: float | None = None,
+    readouts: Callable[[ReferenceTable], FindReadout] | None = None,
+    force: bool = False,
+) -> Plan:
+    """Find table and beta, and make the variants.
+
+    Args:
+        loaded: Model and processor.
+        runs: How records are answered.
+        kinds: Kinds of variants.
+        table: Folder of the table; observations may be kept beside it.
+        readouts: Registers readout arms from the calibration images of the table; called only if there are such arms.
+    """
+    anatomy = find_anatomy(loaded[0])
+    chosen, _ = pair(anatomy, loaded[1], table, layer=layer, force=force)
+    wanted = any(readout_of(kind) for kind in kinds)
+    register = readouts(chosen) if readouts is not None and wanted else None
+    made, left_out = make_variants(
+        kinds,
+        chosen,
+        records=len(runs.task.records),
+        vocab_size=anatomy.rows,
+        observations=observations_beside(table),
+        shuffles=SHUFFLES,
+        seed=runs.seed,
+        readouts=register,
+    )
+    bound = point_in_use(anatomy.family.name, len(anatomy.blocks), chosen, beta).beta
+    return Plan(chosen, bound, made, left_out, registered_sets(kinds, chosen, register))
+
+
+def ablate(
+    model: Any,
+    processor: Any,
+    planned: Plan,
+    runs: Runs,
+    out: Path,
+    *,
+    force: bool = False,
+) -> Frame:
+    """Answer the base and every variant under one bar into folders below ``out``, score them and count their edits."""
+    evidence = RecordEvidence(model, processor, planned.table, runs)
+
+    def opened(variant: Variant) -> OpenArm:
+        session = attach_variant(model, processor, variant, planned.beta, force=force)
+        return OpenArm(session.record(), variant_ask(session, variant, evidence.of, template=runs.template))
+
+    base = decoder_arm(BASE, (model, processor), BASE, {}, template=runs.template)
+    edited = [Arm(one.name, partial(opened, one), EDITS) for one in planned.variants]
+    made = Experiment(runs, [base, *edited], out / "runs", what="ablating")
+    rows = [*made.run(FULL)]
+    for arm in made.arms:
+        edits = sum_edits(made.notes(arm)) if arm.notes else None
+        rows += edit_rows({"benchmark": runs.task.name, "arm": arm.name}, edits, made.scored[arm.name].items)
+    return Frame(rows)
+
+
+def observations_beside(table: str | Path) -> Observations | None:
+    """Read the observations of a calibration folder, which is the table's folder or its parent."""
+    for folder in (Path(table), Path(table).parent):
+        if (folder / MANIFEST).is_file():
+            return Calibration.load(folder).observations
+    return None

@@ -1,0 +1,117 @@
+"""The comparison as a whole: every method on the same records, then one table of figures and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.lab.arms.compare.cost import LATENCY, MEMORY, Total
+from reweigh.lab.arms.compare.fluency import broken_share, degenerate
+from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
+from reweigh.lab.arms.compare.report import COST, Comparison
+from reweigh.lab.arms.compare.report import LATENCY as LATENCY_COLUMN
+from reweigh.lab.arms.experiment import DECIDING, Arm, Experiment
+from reweigh.lab.runs.results import Scored
+from reweigh.lab.runs.run import Turns
+from reweigh.lab.runs.task import Runs
+from reweigh.lab.tasks import find_benchmark
+from reweigh.lab.views.contrast import Contrast, Keys
+from reweigh.lab.views.evaluation import write_report
+from reweigh.lab.views.frame import AGAINST, Frame, Row
+from reweigh.lab.views.table import RATIO, Column
+
+COLUMNS = {LATENCY: LATENCY_COLUMN, MEMORY: "Mem."}
+
+
+def compare(
+    model: str,
+    methods: Sequence[Method],
+    benchmarks: Sequence[Runs],
+    out: Path,
+    *,
+    turns_of: Callable[[Runs], Turns | None] = lambda _: None,
+) -> Comparison:
+    """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
+
+    ``turns_of`` says who answers the batches of a benchmark, if not the methods' own sessions.
+    """
+    scored: dict[str, Mapping[str, Scored]] = {}
+    broken: dict[str, dict[str, float]] = {}
+    costs: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {method.name: {} for method in methods}
+    rows: list[Row] = []
+    for runs in benchmarks:
+        name = runs.task.name
+        experiment = Experiment(
+            runs,
+            served_arms(methods, runs),
+            out / name,
+            rotate=True,
+            turns=turns_of(runs),
+            what="comparing",
+        )
+        rows += experiment.run(methods[0].name)
+        scored[name], broken[name] = experiment.scored, {}
+        for arm in experiment.arms:
+            noted = experiment.notes(arm)
+            costs[arm.name] |= {(name, note["start"]): note for note in noted}
+            broken[name][arm.name] = broken_share(noted)
+        for one in experiment.scored.values():
+            write_report(one, images=runs.task.images)
+    totals = {name: Total(found) for name, found in costs.items()}
+    base = totals[methods[0].name]
+    for name, total in totals.items():
+        for figure, cost in ((LATENCY, total.latency_over(base)), (MEMORY, total.memory_over(base))):
+            rows.append(Row({"benchmark": None, "arm": name, "figure": figure, AGAINST: None}, cost))
+    about = {
+        "model": model,
+        "reference": methods[0].name,
+        "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
+        "left_out": {method.name: method.reason for method in methods if method.reason is not None},
+    }
+    notes = [_note(scored, base.seconds_per_token), *degenerate(methods, scored, broken)]
+    if any(decoder_of(method.name) in CONTROLS for method in methods):
+        notes.append(CONTROLLED)
+    contrast = contrast_of(Frame(rows, about), methods, figure_columns(scored))
+    return Comparison(model, methods, contrast, scored, notes)
+
+
+def served_arms(methods: Sequence[Method], runs: Runs) -> list[Arm]:
+    """Return the arms of the methods that the model can serve."""
+    return [method.arm(template=runs.template) for method in methods if method.reason is None]
+
+
+def figure_columns(scored: Mapping[str, Mapping[str, Scored]]) -> list[tuple[Column, Keys]]:
+    """Return the columns of every benchmark's headlines."""
+    columns: list[tuple[Column, Keys]] = []
+    for name, runs in scored.items():
+        benchmark = find_benchmark(name)
+        for info in benchmark.headlines(list(next(iter(runs.values())).summary.metrics)):
+            head = Column(info.title, info.direction, 2, group=benchmark.title)
+            columns.append((head, {"benchmark": name, "figure": info.name}))
+    return columns
+
+
+def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple[Column, Keys]]) -> Contrast:
+    """Compare the methods with the first one by some figures and both kinds of cost."""
+    costs: list[tuple[Column, Keys]] = [
+        (
+            Column(title, "lower", 2, unit=RATIO, group=COST, ranked=False),
+            {"benchmark": None, "figure": figure},
+        )
+        for figure, title in COLUMNS.items()
+    ]
+    rows = [(method.title, {"arm": method.name}) for method in methods]
+    return Contrast(frame, rows, [*columns, *costs], reference=methods[0].name)
+
+
+def _note(scored: Mapping[str, Mapping[str, Scored]], per_token: float | None) -> str:
+    counts = {name: next(iter(found.values())).summary.n for name, found in scored.items()}
+    records = ", ".join(f"{count:,} records of {name}" for name, count in counts.items())
+    few = min(counts.values()) < DECIDING
+    warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
+    speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
+    return (
+        f"{records}.{warned} Lat. and Mem. are time per token and peak memory relative to greedy, measured in turns in one "
+        f"run after a warm-up; the interval of Lat. draws batches, the same for both.{speed}"
+    )

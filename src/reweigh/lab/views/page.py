@@ -1,0 +1,180 @@
+"""A page built part by part, with four output formats: HTML, Markdown, LaTeX and the terminal.
+
+Words and tables appear in every format; markup and drawings only in HTML, which needs no other file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reweigh.files.outputs import write_output
+from reweigh.lab.estimate import Estimate
+from reweigh.lab.views.charts import Draw, alt_text, dots, inline
+from reweigh.lab.views.html import Html, element, figure, join
+from reweigh.lab.views.table import Cell, Column, Table
+from reweigh.text import in_words
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+FOLD = 30
+"""Tables longer than this are folded away in HTML."""
+STYLE = Path(__file__).with_name("page.css")
+"""The style of every page: light and dark, narrow and printed."""
+
+
+class _Words(NamedTuple):
+    text: str
+    muted: bool
+
+
+class _Section(NamedTuple):
+    title: str
+    anchor: str | None
+    parts: list[Html | _Words | tuple[Table, int]]
+
+
+class Page:
+    """A page, to which parts are added in the order in which they are shown.
+
+    Example:
+        >>> page = Page("Two numbers", lead="Measured here.").section("Sum").text("2 + 3 is 5.")
+        >>> "<h2>Sum</h2>" in page.html()
+        True
+        >>> print(page.markdown())
+        # Two numbers
+        <BLANKLINE>
+        Measured here.
+        <BLANKLINE>
+        ## Sum
+        <BLANKLINE>
+        2 + 3 is 5.
+        <BLANKLINE>
+    """
+
+    def __init__(self, title: str, *, lead: str = "", footer: str = "") -> None:
+        self.title, self.lead, self.footer = title, lead, footer
+        self._sections = [_Section("", None, [])]
+
+    def section(self, title: str, *, anchor: str | None = None) -> Page:
+        """Begin a section; what is added next belongs to it."""
+        self._sections.append(_Section(title, anchor, []))
+        return self
+
+    def add(self, *parts: Html) -> Page:
+        """Add markup."""
+        self._sections[-1].parts.extend(parts)
+        return self
+
+    def text(self, *paragraphs: str, muted: bool = False) -> Page:
+        """Add paragraphs."""
+        self._sections[-1].parts.extend(_Words(one, muted) for one in paragraphs)
+        return self
+
+    def table(self, table: Table, *, fold: int = FOLD) -> Page:
+        """Add a table, folded away in HTML if it has more than ``fold`` rows."""
+        self._sections[-1].parts.append((table, fold))
+        return self
+
+    def chart(self, draw: Draw, caption: str, *, alt: str = "", height: float = 3.2) -> Page:
+        """Add a drawing."""
+        return self.add(figure(inline(draw, alt=alt or caption, height=height), caption))
+
+    def intervals(
+        self, values: Mapping[str, Estimate], caption: str, *, zero: bool = False, digits: int = 1
+    ) -> Page:
+        """Add estimates drawn as dots with whiskers; ``zero`` is for differences. Without values nothing is added."""
+        if not values:
+            return self
+
+        def draw(panel: Any, narrow: bool) -> None:
+            dots(panel, {"": values}, zero=zero, digits=None if narrow else digits)
+
+        alt = alt_text(caption.rstrip("."), values, digits, signed=zero)
+        return self.chart(draw, caption, alt=alt, height=0.7 + 0.28 * len(values))
+
+    def record(self, values: Mapping[str, Any], summary: str) -> Page:
+        """Add everything that results depend on, folded away: nested values under dotted names, empty ones left out."""
+        rows: list[list[Cell]] = [[name, text] for name, text in _flat(values)]
+        table = Table([Column("name"), Column("value")], rows)
+        return self.add(element("details", element("summary", summary), table.html()))
+
+    def html(self) -> str:
+        """Return the whole document; it needs no other file."""
+        head = [
+            element("meta", charset="utf-8"),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("title", self.title),
+            element("style", Html(f"\n{STYLE.read_text(encoding='utf-8')}")),
+        ]
+        body = [element("h1", self.title)]
+        body += [element("p", self.lead, class_="lead")] if self.lead else []
+        for title, anchor, parts in self._sections:
+            inside = [_markup(part) for part in parts]
+            body += [element("section", element("h2", title, id=anchor), *inside)] if title else inside
+        body += [element("footer", self.footer)] if self.footer else []
+        main = element("main", *body)
+        return f'<!doctype html>\n<html lang="en"><head>{join(head)}</head><body>{main}</body></html>\n'
+
+    def markdown(self) -> str:
+        """Return words and tables as GitHub-flavored Markdown."""
+        blocks = [f"# {self.title}", self.lead]
+        for title, parts in self._plain():
+            blocks.append(f"## {title}" if title else "")
+            blocks += [one if isinstance(one, str) else one.markdown().rstrip() for one in parts]
+        return "\n\n".join(block for block in blocks if block) + "\n"
+
+    def latex(self) -> str:
+        """Return tables as ``tabular``, words as comments; needs booktabs, and xcolor with its table option."""
+        blocks = [f"% {self.title}", f"% {self.lead}"]
+        for title, parts in self._plain():
+            blocks += [f"% {title}"] if title else []
+            blocks += [f"% {one}" if isinstance(one, str) else one.latex() for one in parts]
+        return "\n".join(blocks) + "\n"
+
+    def terminal(self) -> Group:
+        """Return words and tables for a rich console."""
+        from rich.console import Group
+        from rich.text import Text
+
+        blocks: list[RenderableType] = [Text(self.lead)]
+        for title, parts in self._plain():
+            blocks += [Text(f"\n{title}", style="bold")] if title else []
+            blocks += [Text(one) if isinstance(one, str) else one for one in parts]
+        return Group(*blocks)
+
+    def _plain(self) -> Iterator[tuple[str, Sequence[str | Table]]]:
+        """Yield the sections that have words or tables, with these alone."""
+        for title, _, parts in self._sections:
+            shown = [
+                one.text if isinstance(one, _Words) else one[0] for one in parts if not isinstance(one, Html)
+            ]
+            if shown:
+                yield title, shown
+
+    def write(self, path: Path) -> Path:
+        """Write the page to a file: as Markdown or LaTeX if its name ends in .md or .tex, otherwise as HTML."""
+        face = {".md": self.markdown, ".tex": self.latex}.get(path.suffix, self.html)
+        return write_output(path, face())
+
+
+def _markup(part: Html | _Words | tuple[Table, int]) -> Html:
+    if isinstance(part, Html):
+        return part
+    if isinstance(part, _Words):
+        return element("p", part.text, class_="muted" if part.muted else None)
+    table, fold = part
+    shown = table.html()
+    if len(table.rows) > fold:
+        return element("details", element("summary", f"Table, {len(table.rows)} rows"), shown)
+    return shown
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif value not in (None, []):
+            yield f"{before}{name}", in_words(value)
