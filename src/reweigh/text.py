@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 DESCRIBE = "Please describe this image in detail."
 """The paper's prompt for calibration and CHAIR, and the default wherever an image is described."""
+
+Template = str | Mapping[str, Any]
+"""How a prompt becomes a text: a text with ``{prompt}`` and the family's image placeholder, used instead of the chat
+template, or arguments for the chat template, e.g. ``{"enable_thinking": False}``."""
 
 
 FUNCTION_WORDS = frozenset(

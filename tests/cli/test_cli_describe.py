@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from shutil import copytree
 from xml.etree import ElementTree
 
 import pytest
@@ -70,6 +71,25 @@ def test_describe_takes_several_images(cli, given, photos):
     assert [one["image"] for one in page] == [str(first), str(second)]
     shown = cli("describe", model, first, second, *rest, *SHORT, "--beta", "3").out
     assert shown == "".join(f"{one['image']}:\n{one['reweigh']}\n" for one in page)
+
+
+def test_describe_hands_arguments_to_the_chat_template(cli, given, tmp_path):
+    model, *rest = given
+    switched = tmp_path / "switched"
+    copytree(model, switched)
+    template = switched / "chat_template.jinja"
+    template.write_text(template.read_text() + "{% if brief %} A {% endif %}")
+    plain = cli("describe", *given, *SHORT, "--json").json["reweigh"]
+    options = [*rest, *SHORT, "--json", "--model-option"]
+    said = [
+        cli("describe", switched, *options, f"template.brief={value}").json["reweigh"]
+        for value in ("false", "true")
+    ]
+    assert said[0] == plain != said[1]
+    done = cli("describe", switched, *options, "template.breif=true")
+    assert (done.code, "does not read 'breif'" in done.err) == (1, True)
+    done = cli("describe", switched, *options, "template.brief=true", "--model-option", "template={prompt}")
+    assert (done.code, "which template=TEXT replaces" in done.err) == (1, True)
 
 
 def test_describe_takes_decoding_options(cli, given):

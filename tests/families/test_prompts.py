@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
+from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import DESCRIBE, build_inputs, render
 
 TEMPLATE = "USER: <image>\n{prompt} ASSISTANT:"
@@ -105,6 +108,65 @@ def test_a_template_must_have_both_places(llava):
     with pytest.raises(InputError, match="placeholder") as caught:
         build_inputs(llava.model, llava.processor, [picture(1)], ["Hi"], template="USER: {prompt}")
     assert "<image>" in str(caught.value)
+
+
+THINKS = (
+    "{% for message in messages %}USER: {% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<image>\n{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %} ASSISTANT:{% if enable_thinking is defined and enable_thinking is false %}"
+    "<think></think>{% endif %}{% endif %}"
+)
+
+
+@pytest.fixture
+def thinker(llava):
+    """A processor whose chat template has a switch, as those of models that think have."""
+    processor = copy(llava.processor)
+    processor.chat_template = THINKS
+    return processor
+
+
+def test_arguments_reach_the_chat_template(llava, thinker):
+    def text(template):
+        found = build_inputs(llava.model, thinker, [picture(1)], ["Hi"], template=template)
+        expected = thinker(text=said[-1], images=picture(1), return_tensors="pt")
+        assert torch.equal(found["input_ids"], expected["input_ids"])
+
+    said = ["USER: <image>\nHi ASSISTANT:"]
+    text(None)
+    text({})
+    text({"enable_thinking": True})
+    said.append("USER: <image>\nHi ASSISTANT:<think></think>")
+    text({"enable_thinking": False})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"enable_thinkng": False}, "does not read 'enable_thinkng'"),
+        ({"enable_thinking": False, "messages": []}, "'messages' cannot be set"),
+        ({"add_generation_prompt": False}, "cannot be set"),
+        ({"chat_template": "{{ 1 }}"}, "cannot be set"),
+    ],
+)
+def test_arguments_that_would_change_nothing_or_the_prompt_are_refused(llava, thinker, arguments, message):
+    with pytest.raises(InputError, match=message):
+        build_inputs(llava.model, thinker, [picture(1)], ["Hi"], template=arguments)
+
+
+def test_arguments_need_a_chat_template(checkpoint):
+    bare = twin.case(checkpoint("llava", bare=True))
+    with pytest.raises(InputError, match="no chat template that could read 'enable_thinking'"):
+        build_inputs(bare.model, bare.processor, [picture(1)], ["Hi"], template={"enable_thinking": True})
+
+
+def test_arguments_are_part_of_the_prompts_hash(thinker):
+    plain, off, on = (
+        prompt_hash(thinker, "Hi", template)
+        for template in (None, {"enable_thinking": False}, {"enable_thinking": True})
+    )
+    assert len({plain, off, on}) == 3
+    assert prompt_hash(thinker, "Hi", {}) == plain
 
 
 def test_braces_in_the_question_are_left_alone(llava):

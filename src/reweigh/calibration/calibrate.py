@@ -20,6 +20,7 @@ from reweigh.cluster import Cluster, Worker, ray_pool
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
+from reweigh.text import Template
 
 
 def calibrate(
@@ -30,7 +31,7 @@ def calibrate(
     layers: Sequence[int] | None = None,
     out: str | Path | None = None,
     prompt: str = DESCRIBE,
-    template: str | None = None,
+    template: Template | None = None,
     max_new_tokens: int = 512,
     batch_size: int = 1,
     dtype: str = "native",

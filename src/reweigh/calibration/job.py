@@ -24,6 +24,7 @@ from reweigh.tables.identity import Identity
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import candidate_rule
+from reweigh.text import Template
 
 ENGINES = "reweigh.engines"
 """Entry-point group of engines that other distributions offer."""
@@ -50,7 +51,7 @@ class CalibrationSettings:
 
     layers: tuple[int, ...] | None = None
     prompt: str = DESCRIBE
-    template: str | None = None
+    template: Template | None = None
     max_new_tokens: int = 512
     batch_size: int = 1
     dtype: str = "native"

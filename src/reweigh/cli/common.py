@@ -14,8 +14,8 @@ import typer
 
 from reweigh.errors import InputError, ReweighError
 from reweigh.files.artifacts import to_json
-from reweigh.options import typed_options
-from reweigh.text import DESCRIBE
+from reweigh.options import parse_options, typed_options
+from reweigh.text import DESCRIBE, Template
 
 if TYPE_CHECKING:
     from reweigh.lab.views.report import Report
@@ -52,6 +52,9 @@ PIPE_WIDTH = 160
 class Loading:
     """How to load the model, and its prompt template; a group of one repeatable option."""
 
+    PREFIX: ClassVar[str] = "template."
+    """Begins the name of an argument of the model's chat template."""
+
     KINDS: ClassVar[dict[str, type]] = {
         "dtype": str,
         "device": str,
@@ -63,23 +66,33 @@ class Loading:
     model_option: list[str] = typer.Option(
         [],
         metavar="NAME=VALUE",
-        help="dtype=bfloat16, device=cpu, revision=TAG, trust_remote_code=true, or template=TEXT with {prompt} for "
-        "processors without a chat template; repeatable.",
+        help="dtype=bfloat16, device=cpu, revision=TAG, trust_remote_code=true; template.enable_thinking=false for the "
+        "model's chat template, or template=TEXT with {prompt} in its place; repeatable.",
         rich_help_panel=ADVANCED,
     )
 
     def __post_init__(self) -> None:
-        self.chosen  # noqa: B018  # refused before anything else happens
+        self.chosen, self.template  # noqa: B018  # refused before anything else happens
 
     @cached_property
     def chosen(self) -> dict[str, Any]:
         """Return the options given."""
-        return typed_options(self.model_option, self.KINDS, "model option")
+        known = [text for text in self.model_option if not text.startswith(self.PREFIX)]
+        return typed_options(known, self.KINDS, "model option")
 
-    @property
-    def template(self) -> str | None:
-        """Return the prompt template."""
-        return self.chosen.get("template")
+    @cached_property
+    def template(self) -> Template | None:
+        """Return the prompt template, or the arguments of the model's own."""
+        text = self.chosen.get("template")
+        arguments = parse_options(
+            one.removeprefix(self.PREFIX) for one in self.model_option if one.startswith(self.PREFIX)
+        )
+        if text is not None and arguments:
+            raise InputError(
+                f"{self.PREFIX}{next(iter(arguments))} is for the model's chat template, which template=TEXT replaces",
+                hint="leave one of them out",
+            )
+        return text or arguments or None
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.errors import UnsupportedError
 from reweigh.images import read_image
 from reweigh.runtime.answer import Answer
+from reweigh.text import Template
 
 
 class MlxSession(ReweighSession):
@@ -26,7 +27,7 @@ class MlxSession(ReweighSession):
             return generate(self.model, self.processor, *args, **kwargs)
 
     def prepare(
-        self, pictures: Sequence[Any], prompts: Sequence[str], *, template: str | None = None
+        self, pictures: Sequence[Any], prompts: Sequence[str], *, template: Template | None = None
     ) -> dict[str, Any]:
         """Build the arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
         if len(pictures) != 1 or len(prompts) != 1:
@@ -39,7 +40,7 @@ class MlxSession(ReweighSession):
         images: Sequence[Any],
         prompts: Sequence[str],
         *,
-        template: str | None = None,
+        template: Template | None = None,
         seed: int | None = None,
         **generate: Any,
     ) -> list[Answer]:

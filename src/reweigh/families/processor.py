@@ -8,6 +8,7 @@ the same processor class is assembled here from its other parts; it then knows i
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from reweigh.errors import UnsupportedError
@@ -69,8 +70,10 @@ def chat_template_of(processor: Any) -> Any:
     return getattr(processor, "chat_template", None)
 
 
-def prompt_hash(processor: Any, prompt: str, template: str | None) -> str:
-    """Hash of a prompt and its template: the given one, or the processor's."""
+def prompt_hash(processor: Any, prompt: str, template: str | Mapping[str, Any] | None) -> str:
+    """Hash of a prompt and its template: the given one, or the processor's with its arguments."""
+    if isinstance(template, Mapping) and template:
+        return sha256_json([chat_template_of(processor), prompt, dict(template)])
     return sha256_json([template or chat_template_of(processor), prompt])
 
 

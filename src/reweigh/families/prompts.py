@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +14,12 @@ from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.weights import input_device
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["DESCRIBE", "build_inputs", "encode", "render", "render_chat"]
+__all__ = ["DESCRIBE", "Template", "build_inputs", "encode", "render", "render_chat"]
 
 
 def build_inputs(
@@ -26,12 +28,13 @@ def build_inputs(
     images: Sequence[Image | None],
     prompts: Sequence[str],
     *,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> dict[str, Any]:
     """Turn one picture (or none) and one prompt per row into left-padded model inputs on the model's device.
 
     Args:
-        template: Used instead of the chat template; holds ``{prompt}`` and the family's image placeholder.
+        template: A text with ``{prompt}`` and the family's image placeholder, used instead of the chat template, or
+            arguments for the chat template, e.g. ``{"enable_thinking": False}``.
     """
     if len(images) != len(prompts) or not prompts:
         raise InputError(
@@ -69,17 +72,17 @@ def encode(
     return inputs
 
 
-def render(model: Any, processor: Any, prompt: str, has_image: bool, template: str | None) -> str:
+def render(model: Any, processor: Any, prompt: str, has_image: bool, template: Template | None) -> str:
     """Render the text of one row, placeholders included."""
-    if template is not None:
+    if isinstance(template, str):
         if "{prompt}" not in template:
             raise InputError(f"the template {template!r} has no {{prompt}}")
         return template.replace("{prompt}", prompt)
-    if chat_template_of(processor):
+    if template or chat_template_of(processor):
         content: list[dict[str, str]] = [{"type": "image"}] if has_image else []
         content.append({"type": "text", "text": prompt})
         messages = [{"role": "user", "content": content}]
-        return render_chat(processor, messages)
+        return render_chat(processor, messages, template)
     if family_of(model.config).bare_prompt:
         return prompt
     raise InputError(
@@ -88,9 +91,37 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
     )
 
 
-def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    """Render a conversation by the chat template; contents are lists of image and text parts."""
-    return str(processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
+def render_chat(
+    processor: Any, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any] | None = None
+) -> str:
+    """Render a conversation by the chat template; contents are lists of image and text parts.
+
+    Args:
+        arguments: Variables of the chat template, e.g. ``{"enable_thinking": False}``; a name that it does not read is
+            refused, because it would change nothing.
+    """
+    given = dict(arguments or {})
+    if given:
+        _check_arguments(processor, given)
+    return str(
+        processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False, **given)
+    )
+
+
+def _check_arguments(processor: Any, given: Mapping[str, Any]) -> None:
+    found = chat_template_of(processor) or ""
+    text = " ".join(found.values()) if isinstance(found, Mapping) else found
+    ours = {"messages", "tools", "documents", *signature(processor.apply_chat_template).parameters}
+    for name in given:
+        if name in ours:
+            raise InputError(f"the chat template's argument {name!r} cannot be set: it is part of the prompt")
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            raise InputError(
+                f"the chat template of {type(processor).__name__} does not read {name!r}"
+                if text
+                else f"{type(processor).__name__} has no chat template that could read {name!r}",
+                hint="check the spelling; `processor.chat_template` shows what it reads",
+            )
 
 
 def check_prompt(model: Any, processor: Any, prompt: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.rivals import decoder as attached
 from reweigh.runtime.verify import verify_edit
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,7 +52,7 @@ def examine_decoder(
     processor: Any,
     pictures: Sequence[Image],
     *,
-    template: str | None = None,
+    template: Template | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Let a decoder and the base model answer about some pictures.
@@ -89,7 +89,7 @@ def examine_decoder(
 
 
 def answer(
-    session: Any, pictures: Sequence[Image], prompts: Sequence[str], seen: Seen, template: str | None
+    session: Any, pictures: Sequence[Image], prompts: Sequence[str], seen: Seen, template: Template | None
 ) -> None:
     """Answer one batch, and note what the decoder did and how long it took."""
     inputs = session.prepare(pictures, prompts, template=template)

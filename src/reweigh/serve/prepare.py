@@ -25,6 +25,7 @@ from reweigh.serve.fetch import Fetcher
 from reweigh.serve.problem import Deadline, invalid
 from reweigh.serve.recall import OF_THE_PROMPT
 from reweigh.serve.wire import ImagePart, Message
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -117,7 +118,7 @@ def prepare_inputs(
     messages: Sequence[Message],
     pictures: Sequence[Image],
     *,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> dict[str, Any]:
     """Build the inputs of one conversation; an error of the processor becomes an ``InputError``."""
     tokenizer = tokenizer_of(processor)
@@ -140,10 +141,10 @@ def prepare_inputs(
 
 
 def _text(
-    model: Any, processor: Any, messages: Sequence[Message], pictures: int, template: str | None
+    model: Any, processor: Any, messages: Sequence[Message], pictures: int, template: Template | None
 ) -> str:
-    if template is None and chat_template_of(processor):
-        return render_chat(processor, [_turn(message) for message in messages])
+    if not isinstance(template, str) and chat_template_of(processor):
+        return render_chat(processor, [_turn(message) for message in messages], template)
     if len(messages) != 1 or messages[0].role != "user" or pictures > 1:
         raise InputError(
             "this model has no chat template, so it takes one user message with at most one image",

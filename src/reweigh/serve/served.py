@@ -26,7 +26,7 @@ from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
 from reweigh.tables.folders import fetch_folder, table_layers
 from reweigh.tables.table import ReferenceTable
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,7 +82,7 @@ class Served:
         layer: int | None = None,
         beta: float | None = None,
         cache: Memory | None = None,
-        template: str | None = None,
+        template: Template | None = None,
         force: bool = False,
         world: bool = False,
     ) -> None:

@@ -24,6 +24,7 @@ from reweigh.method.lens import lens_disagreement
 from reweigh.runtime.decoder import Pass, Watcher
 from reweigh.runtime.reader import Reader
 from reweigh.tables.identity import differences
+from reweigh.text import Template
 
 
 def examine(
@@ -31,7 +32,7 @@ def examine(
     mlx: tuple[Any, Any],
     image: str | Path | None = None,
     *,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> dict[str, Any]:
     """Compare model and processor of transformers with those of mlx-vlm on the same inputs; returns plain values."""
     (model, processor), own = loaded, find_mlx(*mlx)

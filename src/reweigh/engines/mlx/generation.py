@@ -13,10 +13,11 @@ from reweigh.errors import InputError
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import check_prompt, render
 from reweigh.runtime.answer import Answer
+from reweigh.text import Template
 
 
 def build_row(
-    anatomy: MlxAnatomy, processor: Any, picture: Any, prompt: str, *, template: str | None = None
+    anatomy: MlxAnatomy, processor: Any, picture: Any, prompt: str, *, template: Template | None = None
 ) -> dict[str, Any]:
     """Return the arguments of mlx-vlm's ``generate`` for a prompt with one picture or none."""
     shown = SimpleNamespace(config=anatomy.config)

@@ -24,6 +24,7 @@ from reweigh.images import read_image
 from reweigh.method.kernels import KERNELS, choose_kernel, unused_numba
 from reweigh.method.lens import lens_disagreement
 from reweigh.runtime.decoder import Pass
+from reweigh.text import Template
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _rank_agreement(read: Tensor, own: Tensor) -> float:
 
 
 def examine(
-    model: Any, processor: Any, image: str | Path | None = None, *, template: str | None = None
+    model: Any, processor: Any, image: str | Path | None = None, *, template: Template | None = None
 ) -> dict[str, Any]:
     """Describe a model before it is used, as plain values."""
     anatomy = find_anatomy(model)

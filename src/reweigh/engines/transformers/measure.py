@@ -28,6 +28,7 @@ from reweigh.runtime.context import suspended
 from reweigh.runtime.decoder import Decoder, Pass
 from reweigh.runtime.reader import Reader
 from reweigh.tables.table import ReferenceTable
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -149,7 +150,7 @@ def check(
     table: ReferenceTable | str | Path,
     layer: int | None = None,
     prompt: str = DESCRIBE,
-    template: str | None = None,
+    template: Template | None = None,
     force: bool = False,
 ) -> Checked:
     """Compare each token of ``text`` with its reference, given the image.
@@ -183,7 +184,7 @@ def check(
 
 
 def own_description(
-    model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: str | None
+    model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: Template | None
 ) -> str:
     """Return the unedited model's description of an image."""
     session = Session(model, processor, Decoder(find_anatomy(model)))

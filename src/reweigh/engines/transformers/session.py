@@ -35,6 +35,7 @@ from reweigh.images import read_image
 from reweigh.runtime.answer import Answer
 from reweigh.runtime.context import opened_around, outer_request
 from reweigh.runtime.decoder import Decoder
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from typing import Self
@@ -100,7 +101,7 @@ class Session:
         prompt: str | Sequence[str] = DESCRIBE,
         *,
         max_new_tokens: int = 512,
-        template: str | None = None,
+        template: Template | None = None,
         **generate: Any,
     ) -> Any:
         """Describe a picture, or a list of pictures in one batch.
@@ -122,7 +123,7 @@ class Session:
         images: Sequence[Source],
         prompts: Sequence[str],
         *,
-        template: str | None = None,
+        template: Template | None = None,
         seed: int | None = None,
         **generate: Any,
     ) -> list[Answer]:
@@ -132,7 +133,7 @@ class Session:
         return self.respond(inputs, seed=seed, **generate)
 
     def prepare(
-        self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: str | None = None
+        self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: Template | None = None
     ) -> dict[str, Any]:
         """Build the model's inputs for pictures and prompts."""
         if self.processor is None:

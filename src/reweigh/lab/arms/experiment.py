@@ -25,6 +25,7 @@ from reweigh.lab.tasks.bootstrap import paired_difference
 from reweigh.lab.views.frame import AGAINST, Frame, Row
 from reweigh.lab.views.report import FRAME, read_frame
 from reweigh.progress import bar
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -58,7 +59,7 @@ class Arm:
     notes: str | None = None
 
 
-def session_arm(name: str, attach: Callable[[], Session], *, template: str | None = None) -> Arm:
+def session_arm(name: str, attach: Callable[[], Session], *, template: Template | None = None) -> Arm:
     """Make an arm of a decoder tied to a model of this process; ``attach`` is called when it is about to answer.
 
     Its notes, if they are kept, are the tokens of its answers.
@@ -83,7 +84,7 @@ def decoder_arm(
     decoder: str,
     options: Mapping[str, Any],
     *,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> Arm:
     """Make an arm of a registered decoder with options; ``loaded`` are model and processor."""
     from reweigh import rivals

@@ -12,6 +12,7 @@ from reweigh.files.artifacts import only_one
 from reweigh.lab.runs.run import Ask, Batch, due, open_batch
 from reweigh.lab.runs.task import Runs
 from reweigh.runtime.answer import Answer
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -32,7 +33,7 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
     }
 
 
-def make_ask(session: Session, *, template: str | None = None) -> Ask:
+def make_ask(session: Session, *, template: Template | None = None) -> Ask:
     """Make the function that answers batches with a session, as the decoder's authors decode."""
 
     def ask(batch: Batch) -> list[Answer]:
@@ -55,7 +56,7 @@ def open_answerer(
     called: str,
     decoder: str,
     options: Mapping[str, Any],
-    template: str | None,
+    template: Template | None,
 ) -> Worker:
     """Open a worker that loads a model with transformers and answers batches with one decoder."""
     from reweigh import rivals

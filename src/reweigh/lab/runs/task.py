@@ -18,7 +18,7 @@ from reweigh.lab.runs.run import Ask, RunFolder, generate
 from reweigh.lab.tasks.base import Benchmark, Record, find_benchmark
 from reweigh.lab.tasks.open import data_folder, image_folder, open_benchmark
 from reweigh.shards import Shard
-from reweigh.text import escape_bytes
+from reweigh.text import Template, escape_bytes
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Runs:
     model: Mapping[str, Any]
     batch_size: int = 1
     seed: int = 42
-    template: str | None = None
+    template: Template | None = None
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def claim(self, folder: Path) -> None:

@@ -16,6 +16,7 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.tools.inputs import forwardable, span, with_ids
 from reweigh.runtime.decoder import Pass
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,7 +38,7 @@ class PictureSession(Session):
     """A session whose requests carry pictures: ``describe`` and runs give theirs, ``request(pictures=[...])`` takes any."""
 
     def prepare(
-        self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: str | None = None
+        self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: Template | None = None
     ) -> dict[str, Any]:
         """The model's inputs, with the pictures kept beside them."""
         made = Prepared(super().prepare(pictures, prompts, template=template))
@@ -84,7 +85,7 @@ def with_pictures(
     ids: Sequence[int],
     pictures: Sequence[Image],
     *,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> dict[str, Any]:
     """Return the model inputs of one prompt, once for each picture in place of its own.
 

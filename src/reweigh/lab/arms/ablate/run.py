@@ -43,6 +43,7 @@ from reweigh.runtime.decoder import GREEDY
 from reweigh.runtime.memory import Memory
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
+from reweigh.text import Template
 
 EDITS = "edits.jsonl"
 
@@ -159,7 +160,7 @@ def as_evidence(vector: torch.Tensor, readout: str, session: ReweighSession) -> 
 
 
 def variant_ask(
-    session: ReweighSession, arm: Variant, find: FindEvidence, *, template: str | None
+    session: ReweighSession, arm: Variant, find: FindEvidence, *, template: Template | None
 ) -> Callable[[Batch], Answered]:
     """Make the function that answers batches as the arm does and notes its edits."""
 

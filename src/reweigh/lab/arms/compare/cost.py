@@ -18,6 +18,7 @@ from reweigh.lab.tasks.base import Item
 from reweigh.lab.tasks.bootstrap import Array, paired, ratio
 from reweigh.peak_memory import peak_bytes, reset_peak
 from reweigh.runtime.answer import Answer
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,7 +52,7 @@ def measured(device: Any, run: Callable[[], Result]) -> tuple[Result, float, int
     return result, seconds, int(torch.cuda.max_memory_allocated(device)) if cuda else peak_bytes()
 
 
-def timed(session: Session, *, template: str | None = None) -> Callable[[Batch], Answered]:
+def timed(session: Session, *, template: Template | None = None) -> Callable[[Batch], Answered]:
     """Answer batches through a session, in its authors' regime, and note the cost of each: seconds, tokens, peak memory.
 
     It is warmed up on mirrored pictures first, since a first batch also pays for what is set up once.

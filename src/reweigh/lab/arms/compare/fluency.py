@@ -18,6 +18,7 @@ from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Answered, Batch
+from reweigh.text import Template
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -41,7 +42,7 @@ ENDS = (".", "!", "?", '"', ")")
 
 
 def read_again(
-    ask: Callable[[Batch], Answered], session: Session, *, template: str | None = None
+    ask: Callable[[Batch], Answered], session: Session, *, template: Template | None = None
 ) -> Callable[[Batch], Answered]:
     """Answer batches with ``ask``, and note how likely the model itself finds the first texts."""
 

@@ -14,7 +14,7 @@ from reweigh.lab.arms.experiment import Arm, OpenArm
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.tasks.base import find_benchmark
 from reweigh.options import parse_option
-from reweigh.text import in_words
+from reweigh.text import Template, in_words
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -58,11 +58,11 @@ class Method:
     regime: Mapping[str, Any] = field(default_factory=dict)
     decoding: Mapping[str, Any] = field(default_factory=dict)
 
-    def arm(self, *, template: str | None = None) -> Arm:
+    def arm(self, *, template: Template | None = None) -> Arm:
         """Return the method as an arm that is timed; without a session in this process it cannot answer."""
         return Arm(self.name, lambda: OpenArm(self.decoding, self.asker(template)), COSTS)
 
-    def asker(self, template: str | None) -> Callable[[Batch], Answered]:
+    def asker(self, template: Template | None) -> Callable[[Batch], Answered]:
         """Return a function that answers a batch and notes what it cost and how likely its texts are."""
         if (session := self.session) is None:
             return _answers_elsewhere

@@ -19,6 +19,7 @@ from reweigh.lab.arms.experiment import in_turns
 from reweigh.lab.runs.model import ask_workers, describe_model
 from reweigh.lab.runs.run import Turns
 from reweigh.lab.runs.task import Runs
+from reweigh.text import Template
 
 
 def page_of(method: Method) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def open_comparer(
     load: Mapping[str, Any],
     called: str,
     methods: Mapping[str, Mapping[str, Any]],
-    template: str | None,
+    template: Template | None,
 ) -> Worker:
     """Open a worker that loads a model with transformers and answers batches with the methods named, in turn."""
     from reweigh.families.load import load as load_model

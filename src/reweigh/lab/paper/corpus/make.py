@@ -33,7 +33,7 @@ from reweigh.method.lens import Lens
 from reweigh.progress import bar
 from reweigh.provenance import versions
 from reweigh.tables.table import ReferenceTable, candidate_rule
-from reweigh.text import replace_surrogates, token_ends
+from reweigh.text import Template, replace_surrogates, token_ends
 
 SHARD = 25
 """Images of a shard, rounded up to whole batches."""
@@ -104,7 +104,7 @@ def make_corpus(
     table: ReferenceTable,
     seed: int,
     batch_size: int = 1,
-    template: str | None = None,
+    template: Template | None = None,
 ) -> StudyCorpus:
     """Describe an image set and keep what every study reads, at the table's layer and through its lens.
 
@@ -138,7 +138,7 @@ class _Job:
     layer: int
     seed: int
     batch_size: int
-    template: str | None
+    template: Template | None
 
     def record(self) -> dict[str, Any]:
         """Return everything that the corpus depends on."""
