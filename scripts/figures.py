@@ -26,7 +26,7 @@ def measure() -> dict[str, Any]:
     """Describe and score the scenes: each figure of base, ReWEIGH and their difference as [value, low, high]."""
     from reweigh.decoding import attach
     from reweigh.families.load import load
-    from reweigh.lab.tasks.bootstrap import paired_difference
+    from reweigh.lab.bootstrap import paired_difference
     from reweigh.lab.tasks.chair.metrics import figures, summarize_metrics
     from reweigh.lab.tasks.world import MAX_NEW_TOKENS, score_scene
     from reweigh.progress import progress

@@ -44,6 +44,7 @@ APART = {
     "world": {*CORE, "families"},
 }
 """What a package may import besides the ground, where it is less than all before it."""
+NUMBERS = {"lab.estimate", "lab.bootstrap", "lab.frame"}
 INSIDE = {
     "engines.transformers": set(),
     "engines.mlx": {"engines.transformers"},
@@ -51,11 +52,11 @@ INSIDE = {
     "rivals.tools": set(),
     "rivals.opera": {"rivals.tools"},
     "rivals.halc": {"rivals.tools", "rivals.dola"},
-    "lab.tasks": {"lab.estimate"},
-    "lab.runs": {"lab.estimate", "lab.tasks"},
-    "lab.views": {"lab.estimate", "lab.tasks", "lab.runs"},
-    "lab.arms": {"lab.estimate", "lab.tasks", "lab.runs", "lab.views"},
-    "lab.paper": {"lab.estimate", "lab.tasks", "lab.runs", "lab.views", "lab.arms"},
+    "lab.tasks": NUMBERS,
+    "lab.runs": {*NUMBERS, "lab.tasks"},
+    "lab.views": {*NUMBERS, "lab.tasks", "lab.runs"},
+    "lab.arms": {*NUMBERS, "lab.tasks", "lab.runs", "lab.views"},
+    "lab.paper": {*NUMBERS, "lab.tasks", "lab.runs", "lab.views", "lab.arms"},
 }
 """What a sub-package may import of the package it is in."""
 HEAVY = {"torch", "transformers", "numba"}

@@ -8,11 +8,11 @@ from typer.main import get_command
 from reweigh.cli.app import app
 from reweigh.errors import InputError, ReweighError
 from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.lab.bootstrap import intervals
 from reweigh.lab.runs.results import score_amber
 from reweigh.lab.runs.score import Source, write_scores
 from reweigh.lab.tasks import Item, Summary, find_benchmark
 from reweigh.lab.tasks.amber.discriminative import amber_score
-from reweigh.lab.tasks.bootstrap import intervals
 
 
 def test_run_score_and_diff(cli, tmp_path):

@@ -31,7 +31,7 @@ class Mute(Decoder):
 """
 BENCHMARK = """
 from reweigh.lab.tasks import Benchmark, Item, MetricInfo, Record
-from reweigh.lab.tasks.bootstrap import ratio
+from reweigh.lab.bootstrap import ratio
 
 class Length(Benchmark):
     name = "length"

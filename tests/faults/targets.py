@@ -26,6 +26,7 @@ from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.corpus.image import pack
 from reweigh.lab.paper.corpus.store import StudyCorpus
@@ -40,7 +41,6 @@ from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.tasks.base import BENCHMARKS
 from reweigh.lab.tasks.data.unpack import unpack
 from reweigh.lab.tasks.judge import CachedJudge, Request
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.runtime.answer import Answer

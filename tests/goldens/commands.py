@@ -242,7 +242,7 @@ def studied(names: Iterable[str]) -> Values:
     tuned()
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
     options += ["--layer", LAYER, "--beta", BETA, "--limit", 30]
-    with patch("reweigh.lab.tasks.bootstrap.RESAMPLES", 20):
+    with patch("reweigh.lab.bootstrap.RESAMPLES", 20):
         data = run("study", ",".join(names), *options, "-o", work() / "study", *TYPE)
     found: Values = {}
     for study in data["studies"]:
@@ -351,7 +351,7 @@ def resumed_corpus() -> str:
     assert len(before) == 2
     options = ["--table", FOLDERS / "calibration", "--calibration", pictures("calibration", 12)]
     options += ["--layer", LAYER, "--beta", BETA, "--limit", 2]
-    with patch("reweigh.lab.tasks.bootstrap.RESAMPLES", 20):
+    with patch("reweigh.lab.bootstrap.RESAMPLES", 20):
         study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
     assert before == {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
     return str(study["unmet"])

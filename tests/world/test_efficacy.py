@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from reweigh.lab.tasks.bootstrap import paired_difference
+from reweigh.lab.bootstrap import paired_difference
 from reweigh.lab.tasks.chair.metrics import figures
 from reweigh.lab.tasks.world import score_scene
 from reweigh.tables.table import ReferenceTable

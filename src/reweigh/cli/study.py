@@ -66,10 +66,10 @@ def study(
         STUDIES[one]  # refuse an unknown name before anything is loaded
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
+    from reweigh.lab.bootstrap import RESAMPLES
     from reweigh.lab.paper.folder import REPORT, claim_study, finished, run_studies, write_report
     from reweigh.lab.paper.pages import INDEX, claim_paper, write_paper
     from reweigh.lab.paper.prepare import prepare
-    from reweigh.lab.tasks.bootstrap import RESAMPLES
 
     claim([out / REPORT])
     for one in names:

@@ -17,7 +17,7 @@ from typing import Any
 
 from reweigh.files.seals import require_own_rows
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.views.frame import Frame, Row
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report, claim_report
 from reweigh.lab.views.table import Cell, Column, Table

@@ -16,11 +16,11 @@ from reweigh.files.artifacts import read_jsonl
 from reweigh.files.seals import seal_row, write_sealed
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.runs import run as run_module
 from reweigh.lab.runs.record import run_owner
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.runs.task import Runs, Task
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.lab.views.report import FRAME, write_frame
 from reweigh.runtime.answer import Answer
 from toy_benchmark import Toy

@@ -11,6 +11,7 @@ import pytest
 from reweigh.errors import InputError
 from reweigh.files.seals import write_sealed
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.analyses.cost import Cost
 from reweigh.lab.paper.analyses.references import (
@@ -42,7 +43,6 @@ from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Entry, Study, row
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.types import Summary
-from reweigh.lab.views.frame import Frame, Row
 
 HALF = Estimate(0.5, 0.25, 0.75)
 SHARE = Estimate(50.0, 25.0, 75.0)

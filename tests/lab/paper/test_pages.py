@@ -11,13 +11,13 @@ import pytest
 
 from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import write_study
 from reweigh.lab.paper.measured import read_results
 from reweigh.lab.paper.pages import DATA, INDEX, write_paper
 from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Outcome, row
-from reweigh.lab.views.frame import Frame, Row
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.analyses.confidence import Confidence
 from reweigh.lab.paper.folder import Significant, write_report
 from reweigh.lab.paper.study import Outcome, row
 from reweigh.lab.views.charts import chart, dots
-from reweigh.lab.views.frame import Frame
 
 RECORD = {
     "identity": {"model_id": "a <model>", "blocks": 5},

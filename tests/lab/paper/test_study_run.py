@@ -14,11 +14,11 @@ import reweigh
 from reweigh.errors import CalibrationError, InputError, ReweighError, UnknownNameError
 from reweigh.files.outputs import RECORD
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper import folder as running
 from reweigh.lab.paper.folder import run_studies
 from reweigh.lab.paper.study import Study, compute, row
 from reweigh.lab.views.charts import chart
-from reweigh.lab.views.frame import Frame
 from reweigh.registry import Registry
 
 computed: list[str] = []

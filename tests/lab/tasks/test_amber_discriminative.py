@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import point
 from reweigh.lab.tasks.amber.discriminative import (
     GROUPS,
     AMBERDiscriminative,
@@ -21,7 +22,6 @@ from reweigh.lab.tasks.amber.discriminative import (
     read_strict,
 )
 from reweigh.lab.tasks.base import BENCHMARKS, Benchmark, Item, Response
-from reweigh.lab.tasks.bootstrap import point
 
 KINDS = {
     "existence": "discriminative-hallucination",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reweigh.lab.bootstrap import point
 from reweigh.lab.tasks.base import Item
-from reweigh.lab.tasks.bootstrap import point
 from reweigh.lab.tasks.chair.metrics import METRICS, count_caption, figures, summarize_metrics
 
 OBJECTS = ["dog", "cat", "bus", "person", "tv"]

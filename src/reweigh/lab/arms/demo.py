@@ -17,12 +17,12 @@ from reweigh.families.load import load
 from reweigh.lab.arms.experiment import Experiment, frame_of, session_arm
 from reweigh.lab.arms.steps import evidence_maps, whole_candidates
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.task import Runs, open_task
 from reweigh.lab.tasks.world import MAX_NEW_TOKENS, World
 from reweigh.lab.views.charts import inline
 from reweigh.lab.views.examples import highest, response
-from reweigh.lab.views.frame import Frame
 from reweigh.lab.views.html import Html, element, figure, join, legend, picture, tiles
 from reweigh.lab.views.mechanism import HEIGHT, draw_step, heat_scale, step_alt_text
 from reweigh.lab.views.page import Page

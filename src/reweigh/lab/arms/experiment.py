@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.seals import read_sealed_rows, require_own_rows
+from reweigh.lab.bootstrap import paired_difference
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.model import make_ask
 from reweigh.lab.runs.record import RESPONSES, RESULTS, run_owner
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.runs.run import Answered, Batch, RunFolder, Turns, answer_runs, batches
 from reweigh.lab.runs.task import Runs, Task
-from reweigh.lab.tasks.bootstrap import paired_difference
-from reweigh.lab.views.frame import AGAINST, Frame, Row
 from reweigh.lab.views.report import FRAME, read_frame
 from reweigh.progress import bar
 from reweigh.text import Template

@@ -29,10 +29,10 @@ from reweigh.lab.arms.tune.search import (
     judge,
     require_figures,
 )
+from reweigh.lab.frame import Frame
 from reweigh.lab.runs.task import Runs
 from reweigh.lab.views.charts import Marks, alt_text, chart, scatter
 from reweigh.lab.views.contrast import BRACKETS
-from reweigh.lab.views.frame import Frame
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import write_frame
 from reweigh.lab.views.table import Cell, Column, Table

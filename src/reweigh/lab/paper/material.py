@@ -21,12 +21,12 @@ from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.lab.arms.ablate.arms import RANK, Variant, readout_arm
 from reweigh.lab.arms.ablate.run import as_evidence, attach_variant, variant_ask
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm
+from reweigh.lab.bootstrap import RESAMPLES, paired_difference
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.paper.corpus.store import MANIFEST, StudyCorpus
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.runs.task import Runs
-from reweigh.lab.tasks.bootstrap import RESAMPLES, paired_difference
 from reweigh.lab.tasks.chair.metrics import figures
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
@@ -95,7 +95,7 @@ class Material:
     @property
     def draws(self) -> dict[str, int]:
         """The options of a bootstrap."""
-        return {"resamples": self.resamples, "seed": self.runs.seed}
+        return {"resamples": self.resamples}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, computed once for all studies; the key must name everything it depends on."""

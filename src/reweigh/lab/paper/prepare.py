@@ -15,11 +15,11 @@ from reweigh.families.points import point_in_use
 from reweigh.families.processor import prompt_hash
 from reweigh.lab.arms.ablate.arms import FindReadout, readout_arm, set_difference
 from reweigh.lab.arms.ablate.run import observations_beside
+from reweigh.lab.bootstrap import RESAMPLES
 from reweigh.lab.paper.corpus.make import ImageSet, make_corpus
 from reweigh.lab.paper.corpus.store import StudyCorpus
 from reweigh.lab.paper.material import Material, register, rule_name
 from reweigh.lab.runs.task import Runs
-from reweigh.lab.tasks.bootstrap import RESAMPLES
 from reweigh.method.references import rule_named
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable

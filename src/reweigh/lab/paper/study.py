@@ -25,9 +25,9 @@ import numpy as np
 
 from reweigh.errors import CalibrationError, ReweighError
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Key, Row
 from reweigh.lab.paper.material import Material
 from reweigh.lab.views.charts import MUTED, chart, dots
-from reweigh.lab.views.frame import Frame, Key, Row
 
 LEAST_IMAGES = 30
 """With fewer images, no study prints a number."""

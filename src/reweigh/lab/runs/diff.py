@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import Array, intervals, paired_difference
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.tasks.base import Benchmark, Id, Item
-from reweigh.lab.tasks.bootstrap import Array, intervals, paired_difference
 from reweigh.provenance import first_difference
 
 WRONG = "wrong answer"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reweigh.errors import InputError
-from reweigh.lab.tasks.bootstrap import Array, intervals
+from reweigh.lab.bootstrap import Array, intervals
 from reweigh.lab.tasks.responses import check_questions, check_responses, read_responses
 from reweigh.lab.tasks.types import Id, Item, MetricInfo, Question, Record, Response, Summary, find_metric
 from reweigh.registry import Registry
@@ -136,7 +136,7 @@ class Benchmark(ABC):
         return Summary.of(
             items,
             benchmark=self.name,
-            metrics=intervals(items, self.figures, metrics=self.metrics),
+            metrics=intervals(items, self.figures, undefined=lambda name: self.metric_info(name).undefined),
             scorer=self.describe(items),
             official=self.official(items),
         )

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_text
+from reweigh.lab.bootstrap import sum_counts
 from reweigh.lab.tasks.base import AskingBenchmark, Id, Item, Question, Response, Summary, check_responses
-from reweigh.lab.tasks.bootstrap import sum_counts
 from reweigh.lab.tasks.judge import Judge, ask_all, close_judge
 from reweigh.progress import bar
 

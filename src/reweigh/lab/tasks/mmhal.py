@@ -15,8 +15,8 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_json
+from reweigh.lab.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.base import Id, Item, MetricInfo, Response
-from reweigh.lab.tasks.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.data.fetch import File
 from reweigh.lab.tasks.data.store import Dataset, parsing
 from reweigh.lab.tasks.judge import Request

@@ -19,8 +19,8 @@ import numpy as np
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
+from reweigh.lab.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.base import Id, Item, MetricInfo
-from reweigh.lab.tasks.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.data.fetch import File
 from reweigh.lab.tasks.data.store import Dataset, parsing
 from reweigh.lab.tasks.judge import Request

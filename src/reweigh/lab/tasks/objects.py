@@ -18,8 +18,8 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
+from reweigh.lab.bootstrap import Array
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Question, Record, Response
-from reweigh.lab.tasks.bootstrap import Array
 from reweigh.lab.tasks.chair.metrics import METRICS, caption_item
 from reweigh.lab.tasks.chair.metrics import figures as chair_figures
 from reweigh.lab.tasks.pope import METRICS as YES_NO

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import Array, ratio
 from reweigh.lab.tasks.base import AskingBenchmark, Id, Item, MetricInfo, Question, Response
-from reweigh.lab.tasks.bootstrap import Array, ratio
 from reweigh.lab.tasks.coco import COCO_VAL2014
 from reweigh.lab.tasks.data.fetch import File
 from reweigh.lab.tasks.data.store import Dataset, find_files, parsing, require_file

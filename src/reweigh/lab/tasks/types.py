@@ -11,11 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import UNDEFINED
 from reweigh.lab.estimate import Estimate
 
 Id: TypeAlias = "str | int"
 Direction = Literal["lower", "higher"]
-UNDEFINED = "its denominator is zero"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

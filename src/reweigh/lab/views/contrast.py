@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.views.frame import AGAINST, Frame, Key
+from reweigh.lab.frame import AGAINST, Frame, Key
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.table import RATIO, Column, Place, Shade, Table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.files.seals import read_sealed
-from reweigh.lab.views.frame import Frame
+from reweigh.lab.frame import Frame
 from reweigh.lab.views.page import Page
 
 FRAME = "frame.json"

@@ -13,10 +13,10 @@ from reweigh.lab.arms.ablate.report import EDITS, FIGURES, Ablation, edit_rows
 from reweigh.lab.arms.ablate.run import Plan
 from reweigh.lab.arms.experiment import frame_of
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.base import Item, Summary
 from reweigh.lab.tasks.chair.metrics import count_caption, figures, summarize_metrics
-from reweigh.lab.views.frame import Frame
 
 REFERENCE = {"dog", "cat"}
 

@@ -20,9 +20,9 @@ from reweigh.lab.arms.compare.methods import Method
 from reweigh.lab.arms.compare.report import Comparison, build_page, choose
 from reweigh.lab.arms.compare.run import contrast_of
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.run import Answered
 from reweigh.lab.views.contrast import Contrast, shade
-from reweigh.lab.views.frame import AGAINST, Frame, Row
 from reweigh.lab.views.table import Column
 from reweigh.runtime.answer import Answer
 

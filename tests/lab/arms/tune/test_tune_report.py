@@ -14,10 +14,10 @@ from reweigh.files.seals import write_sealed
 from reweigh.lab.arms.tune.report import Search
 from reweigh.lab.arms.tune.search import BASE, GAIN, search
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.base import Item, Summary
 from reweigh.lab.tasks.chair.metrics import count_caption, figures, summarize_metrics
-from reweigh.lab.views.frame import Frame
 
 IMAGES = 60
 INVENTS = {BASE: 0.8, (2, 1.0): 0.2, (2, 2.0): 0.8}

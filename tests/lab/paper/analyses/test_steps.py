@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reweigh.lab.bootstrap import bootstrap_counts
 from reweigh.lab.paper.analyses.allocation import Edits, allocate
 from reweigh.lab.paper.analyses.confidence import (
     GAP,
@@ -30,7 +31,6 @@ from reweigh.lab.paper.analyses.steps import (
     switches,
     winner,
 )
-from reweigh.lab.paper.bootstrap import bootstrap_counts
 
 LOGITS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5]), min_size=2, max_size=8)
 

@@ -9,11 +9,11 @@ import pytest
 from made_material import BED, CAT, DOG, DOT, ING, THE, VOCAB, A, image, material, table
 
 from reweigh.files.artifacts import read_json
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.allocation import FUNCTION_WORDS, Allocation
 from reweigh.lab.paper.analyses.confidence import Confidence
 from reweigh.lab.paper.analyses.detection import Detection, recorded
 from reweigh.lab.paper.study import compute
-from reweigh.lab.views.frame import Frame
 
 FLAT = [0.5] * VOCAB
 

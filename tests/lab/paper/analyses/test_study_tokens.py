@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from reweigh.lab.bootstrap import bootstrap, medians
 from reweigh.lab.paper.analyses.tokens import (
     ANOVA,
     BETWEEN,
@@ -17,7 +18,6 @@ from reweigh.lab.paper.analyses.tokens import (
     Tokens,
     decompose,
 )
-from reweigh.lab.paper.bootstrap import bootstrap, medians
 from reweigh.lab.paper.study import compute
 from reweigh.tables.observations import ImageObservations, collect
 

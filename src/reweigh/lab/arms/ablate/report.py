@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.lab.arms.ablate.arms import FULL, SHUFFLED, WORDS
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame, Key, Row
 from reweigh.lab.runs.diff import repetition
 from reweigh.lab.tasks.base import Item, find_metric
 from reweigh.lab.tasks.chair.metrics import METRICS
 from reweigh.lab.views.contrast import Contrast
-from reweigh.lab.views.frame import AGAINST, Frame, Key, Row
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
 from reweigh.lab.views.table import Cell, Column, Table

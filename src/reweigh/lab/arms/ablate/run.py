@@ -32,9 +32,9 @@ from reweigh.lab.arms.ablate.arms import (
 )
 from reweigh.lab.arms.ablate.report import BASE, COUNTED, edit_rows
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, decoder_arm
+from reweigh.lab.frame import Frame
 from reweigh.lab.runs.run import Answered, Batch, batches, open_batch
 from reweigh.lab.runs.task import Runs
-from reweigh.lab.views.frame import Frame
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR

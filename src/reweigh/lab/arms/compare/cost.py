@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from reweigh.lab.bootstrap import Array, paired, ratio
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.tasks.base import Item
-from reweigh.lab.tasks.bootstrap import Array, paired, ratio
 from reweigh.peak_memory import peak_bytes, reset_peak
 from reweigh.runtime.answer import Answer
 from reweigh.text import Template

@@ -12,13 +12,13 @@ from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decod
 from reweigh.lab.arms.compare.report import COST, Comparison
 from reweigh.lab.arms.compare.report import LATENCY as LATENCY_COLUMN
 from reweigh.lab.arms.experiment import DECIDING, Arm, Experiment
+from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Turns
 from reweigh.lab.runs.task import Runs
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.contrast import Contrast, Keys
 from reweigh.lab.views.evaluation import write_report
-from reweigh.lab.views.frame import AGAINST, Frame, Row
 from reweigh.lab.views.table import RATIO, Column
 
 COLUMNS = {LATENCY: LATENCY_COLUMN, MEMORY: "Mem."}

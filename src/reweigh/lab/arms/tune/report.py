@@ -11,11 +11,11 @@ from typing import Any
 from reweigh.lab.arms.experiment import DECIDING
 from reweigh.lab.arms.tune.search import BASE, FIGURES, GAIN, Metrics, Point, Tuned
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.tasks.base import find_metric
 from reweigh.lab.tasks.chair.metrics import METRICS
 from reweigh.lab.views.charts import lines
 from reweigh.lab.views.contrast import Contrast, Keys
-from reweigh.lab.views.frame import AGAINST, Frame, Row
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
 from reweigh.lab.views.table import Column

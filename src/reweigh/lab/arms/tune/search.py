@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import Array, Figures, differences, paired
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.results import Scored
-from reweigh.lab.tasks.bootstrap import Array, Figures, differences, paired
-from reweigh.lab.views.frame import AGAINST, Frame, Row
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")

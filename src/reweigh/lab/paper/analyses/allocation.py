@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from reweigh.files.artifacts import read_json, to_json
 from reweigh.files.outputs import write_output
 from reweigh.lab.arms.ablate.arms import RANK
+from reweigh.lab.bootstrap import Array, bootstrap_counts, ratio
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses.steps import (
     ONSET,
     WINDOW,
@@ -37,7 +39,6 @@ from reweigh.lab.paper.analyses.steps import (
     selectivity,
     switches,
 )
-from reweigh.lab.paper.bootstrap import bootstrap_counts
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.material import PROBABILITY, Material
 from reweigh.lab.paper.study import (
@@ -51,8 +52,6 @@ from reweigh.lab.paper.study import (
     registered,
     row,
 )
-from reweigh.lab.tasks.bootstrap import Array, ratio
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.lab.views.html import element
 
 Role = Literal["structural", "lexical", "punctuation", "special"]

@@ -23,6 +23,7 @@ from reweigh.files.outputs import write_output
 from reweigh.images import read_image
 from reweigh.lab.arms.ablate.arms import RANK, UNBOUNDED, Variant, global_reference
 from reweigh.lab.arms.steps import evidence_maps
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.allocation import piece_texts
 from reweigh.lab.paper.analyses.steps import Field, switches, winner
 from reweigh.lab.paper.corpus.image import StudyImage
@@ -34,7 +35,6 @@ from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.types import Id, Item
 from reweigh.lab.views.charts import chart
 from reweigh.lab.views.examples import answer, example, highest
-from reweigh.lab.views.frame import Frame
 from reweigh.lab.views.html import Html, element, join, legend
 from reweigh.lab.views.mechanism import Candidate, draw_step, visible
 from reweigh.method.trace import CandidateRow, Step

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.lab.paper.bootstrap import bootstrap
+from reweigh.lab.bootstrap import bootstrap
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, registered, row
-from reweigh.lab.views.frame import Frame
 
 QUARTILE = 0.75
 SHARE, GAP = "hallucinated, %", "difference of medians"

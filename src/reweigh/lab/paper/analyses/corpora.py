@@ -15,9 +15,9 @@ from reweigh.calibration.result import MANIFEST, Calibration
 from reweigh.errors import MismatchError
 from reweigh.files.artifacts import sha256_file
 from reweigh.lab.arms.ablate.arms import Variant
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, settings_of
 from reweigh.lab.paper.material import Material, register
-from reweigh.lab.views.frame import Frame
 from reweigh.tables.observations import Observations, merge
 from reweigh.tables.table import ReferenceTable
 from reweigh.world.kinds import KINDS

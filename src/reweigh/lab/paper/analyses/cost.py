@@ -13,9 +13,9 @@ from typing import Any
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import EMBEDDED, Material
 from reweigh.lab.paper.study import Filled, Study, row
-from reweigh.lab.views.frame import Frame, Row
 
 FOLDER, FILE = "speed", "speed.json"
 VARIANTS = ("greedy", "cached evidence", "online evidence")

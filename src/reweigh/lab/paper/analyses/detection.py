@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.lab.arms.ablate.arms import RANK
+from reweigh.lab.bootstrap import Array, Times, bootstrap, bootstrap_counts
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses.steps import (
     KINDS,
     ONSET,
@@ -27,13 +29,10 @@ from reweigh.lab.paper.analyses.steps import (
     switch_rate,
     switches,
 )
-from reweigh.lab.paper.bootstrap import Times, bootstrap, bootstrap_counts
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.material import BASE, FIGURES, PROBABILITY, Material
 from reweigh.lab.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, row
 from reweigh.lab.runs.diff import compare
-from reweigh.lab.tasks.bootstrap import Array
-from reweigh.lab.views.frame import Frame, Row
 
 VECTORS = {RANK: "dmrr", PROBABILITY: "prob"}
 ARMS = tuple(VECTORS)

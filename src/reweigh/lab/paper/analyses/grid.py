@@ -13,11 +13,11 @@ from typing import Any
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DRAWN
 from reweigh.lab.paper.material import BASE, FIGURES, Material
 from reweigh.lab.paper.study import Filled, Study, row
 from reweigh.lab.views.charts import chart, lines
-from reweigh.lab.views.frame import Frame
 from reweigh.tables.point import POINT
 from reweigh.world import operating_point
 

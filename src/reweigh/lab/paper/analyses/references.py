@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.lab.bootstrap import Times, bootstrap
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.paper.bootstrap import Times, bootstrap
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.method.references import median
 
 SHUFFLES = 1000

@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 
 from reweigh.errors import NumericsError
 from reweigh.lab.arms.ablate.arms import BUDGET, RANK
+from reweigh.lab.bootstrap import Array, bootstrap_counts, ratio
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses.steps import Field, Floats, Ids, winner
-from reweigh.lab.paper.bootstrap import bootstrap_counts
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.corpus.reading import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
 from reweigh.lab.paper.material import PROBABILITY, Material
 from reweigh.lab.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
-from reweigh.lab.tasks.bootstrap import Array, ratio
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.method.readouts import DMRR
 
 RESCALED = {RANK: RESCALED_RANK, PROBABILITY: RESCALED_LOGPROB}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reweigh.lab.arms.ablate.arms import Variant
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of
 from reweigh.lab.paper.material import Material, register
-from reweigh.lab.views.frame import Frame
 
 RULES = ("stable", "count-5", "count-10")
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.lab.bootstrap import Times, bootstrap, medians
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.paper.bootstrap import Times, bootstrap, medians
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.corpus.reading import kept_ranks, threshold_names
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import Filled, Study, percent, row
 from reweigh.lab.views.charts import chart, lines, log_axis
-from reweigh.lab.views.frame import Frame
 
 Floats = NDArray[np.float64]
 PLATEAU = 30

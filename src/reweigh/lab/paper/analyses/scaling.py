@@ -13,12 +13,12 @@ from pathlib import Path
 from reweigh.errors import MismatchError
 from reweigh.files.artifacts import sha256_file
 from reweigh.lab.arms.ablate.arms import RANK
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses.sweep import DRAWN
 from reweigh.lab.paper.material import BASE, FIGURES, Material
 from reweigh.lab.paper.study import Dots, Filled, Study, row
 from reweigh.lab.runs.record import RESULTS
 from reweigh.lab.runs.results import Scored, read_scored
-from reweigh.lab.views.frame import Frame, Row
 
 FOLDER = "checkpoints"
 GAP = "ReWEIGH minus base"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from reweigh.errors import CalibrationError, MismatchError
 from reweigh.lab.arms.ablate.arms import Variant
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DEPLOYED, DRAWN, Setting, Sweep, change_of, settings_of
 from reweigh.lab.paper.material import BASE, Material, register
 from reweigh.lab.paper.study import Filled, finding
 from reweigh.lab.views.charts import chart, lines, log_axis
-from reweigh.lab.views.frame import Frame
 from reweigh.tables.table import ReferenceTable
 
 SIZES = (10, 25, 50, 100, 200, 500, 700, 1000)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from reweigh.lab.arms.ablate.arms import Variant, derangement
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import Setting, Sweep, change_of
 from reweigh.lab.paper.material import BASE, Material
-from reweigh.lab.views.frame import Frame
 
 OWN, DERANGED, CYCLIC, BLIND = "own", "derangement", "cyclic", "blind"
 SUBSTITUTES = {

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.lab.arms.ablate.arms import Variant
+from reweigh.lab.bootstrap import Array, ratio
 from reweigh.lab.paper.corpus.image import StudyImage
-from reweigh.lab.tasks.bootstrap import Array, ratio
 from reweigh.method.references import strength
 
 Floats = NDArray[np.float64]

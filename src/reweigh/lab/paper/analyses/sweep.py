@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.material import BASE, FIGURES, Material
 from reweigh.lab.paper.study import Dots, Filled, Study, row
 from reweigh.lab.runs.results import Scored
-from reweigh.lab.views.frame import Frame
 
 DRAWN = {name: f"{FIGURES[name]}, %" for name in ("chair_s", "chair_i", "f1")}
 """The figures that charts show, with their labels."""

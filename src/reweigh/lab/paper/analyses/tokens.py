@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.lab.paper.bootstrap import Times, bootstrap
+from reweigh.lab.bootstrap import Times, bootstrap
+from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import Dots, Filled, Study, percent, row, too_few
-from reweigh.lab.views.frame import Frame, Row
 from reweigh.tables.observations import Observations
 
 LEAST = (1, 2, 5, 10)

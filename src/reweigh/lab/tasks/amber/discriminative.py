@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.tasks.amber import generative
 from reweigh.lab.tasks.amber.data import DISCRIMINATIVE, Half
 from reweigh.lab.tasks.base import Item, MetricInfo, Response
-from reweigh.lab.tasks.bootstrap import Array, intervals, ratio, sum_counts
 
 KINDS: Mapping[str, str] = {
     "discriminative-hallucination": "existence",
@@ -217,4 +217,4 @@ def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Estima
 
     reason = "it needs mentions in descriptions, and answers to questions whose true answer is no"
     metric = MetricInfo("amber_score", "higher", undefined=reason)
-    return intervals([*descriptions, *answers], joined, metrics=[metric])[metric.name]
+    return intervals([*descriptions, *answers], joined, undefined=lambda _: metric.undefined)[metric.name]

@@ -17,9 +17,9 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
+from reweigh.lab.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.amber.data import GENERATIVE, Half, Words
 from reweigh.lab.tasks.base import Item, MetricInfo, Response
-from reweigh.lab.tasks.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.language import Language, Token, language
 
 SMOOTHING = 0.001  # the official scorer starts every counter of a denominator here

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from reweigh.errors import InputError
+from reweigh.lab.bootstrap import sum_counts
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Record, Response, Summary
-from reweigh.lab.tasks.bootstrap import sum_counts
 from reweigh.lab.tasks.chair.mentions import MentionFinder, Variant, Vocabulary
 from reweigh.lab.tasks.chair.metrics import METRICS, caption_item, figures
 from reweigh.lab.tasks.chair.truth import CocoTruth, ReadyTruth, read_manifest, sample_images

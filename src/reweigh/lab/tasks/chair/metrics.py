@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from reweigh.lab.bootstrap import Array, harmonic, intervals, ratio
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.tasks.bootstrap import Array, harmonic, intervals, ratio
-from reweigh.lab.tasks.types import Id, Item, MetricInfo
+from reweigh.lab.tasks.types import Id, Item, MetricInfo, find_metric
 
 NO_CAPTION = "there are no captions"
 NO_MENTION = "no caption mentions an object"
@@ -114,4 +114,4 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
 
 def summarize_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
     """Compute all figures of items made from :func:`count_caption`, with intervals."""
-    return intervals(items, figures, metrics=METRICS)
+    return intervals(items, figures, undefined=lambda name: find_metric(METRICS, name).undefined)

@@ -11,7 +11,7 @@ import pytest
 
 from reweigh.errors import ArtifactError, InputError, MissingExtraError
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.views.frame import Frame, Row
+from reweigh.lab.frame import Frame, Row
 
 
 def row(arm: str, figure: str, against: str | None, *estimate: float) -> Row:

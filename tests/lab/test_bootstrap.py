@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
-from reweigh.lab.tasks.base import Item, MetricInfo
-from reweigh.lab.tasks.bootstrap import (
+from reweigh.lab.bootstrap import (
     Array,
     harmonic,
     intervals,
@@ -18,6 +17,7 @@ from reweigh.lab.tasks.bootstrap import (
     ratio,
     sum_counts,
 )
+from reweigh.lab.tasks.base import Item
 
 
 def rate(counts: Mapping[str, Array]) -> dict[str, Array]:
@@ -86,7 +86,7 @@ def test_order_of_items_does_not_matter(order: list[int]) -> None:
 def test_blocks_of_weights_are_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     scored = sample(30)
     whole = intervals(scored, rate, resamples=100)
-    monkeypatch.setattr("reweigh.lab.tasks.bootstrap._BLOCK", 7)
+    monkeypatch.setattr("reweigh.lab.bootstrap._BLOCK", 7)
     assert intervals(scored, rate, resamples=100) == whole
 
 
@@ -101,10 +101,8 @@ def test_coverage_is_near_its_level() -> None:
 
 
 def test_undefined_is_none_with_a_reason() -> None:
-    metric = intervals(
-        [item(1, 0, 0), item(2, 0, 0)], rate, metrics=[MetricInfo("rate", undefined="nothing was seen")]
-    )["rate"]
-    assert (metric.value, metric.low, metric.high, metric.reason) == (None, None, None, "nothing was seen")
+    metric = intervals([item(1, 0, 0), item(2, 0, 0)], rate, undefined=lambda name: f"no {name}")["rate"]
+    assert (metric.value, metric.low, metric.high, metric.reason) == (None, None, None, "no rate")
     assert "items" in intervals([], rate)["rate"].reason
     assert point([], lambda counts: {"rate": ratio(counts["top"], counts["bottom"])}) == {"rate": None}
 
