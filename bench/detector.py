@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from reweigh.calibration.result import Calibration
 from reweigh.cli import common
-from reweigh.engines.transformers.measure import measure, tokenize
 from reweigh.families.load import load
 from reweigh.families.prompts import build_inputs
 from reweigh.lab.views.table import Cell, Column, Table
+from reweigh.measuring import measure, tokenize
 from reweigh.method.check import THRESHOLD, CheckedWord, check_tokens
 from reweigh.rivals import decoder
 from reweigh.text import DESCRIBE

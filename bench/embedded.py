@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.decoding import attach
+from reweigh.attached import attach
 from reweigh.families.load import load
 from reweigh.speed.generation import Subject, describing
 from reweigh.world import path, table_path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from reweigh.decoding import attach
+from reweigh.attached import attach
 from reweigh.speed.generation import Subject
 from reweigh.tables.table import ReferenceTable
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from bench.embedded import embedded_model
 from reweigh.errors import ReweighError
+from reweigh.memory import Memory
 from reweigh.peak_memory import resident_bytes
-from reweigh.runtime.memory import Memory
 from reweigh.speed.report import Measurement, release_memory
 from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE

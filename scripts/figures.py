@@ -24,7 +24,7 @@ BEGIN, END = "<!-- figures: scripts/figures.py -->", "<!-- /figures -->"
 
 def measure() -> dict[str, Any]:
     """Describe and score the scenes: each figure of base, ReWEIGH and their difference as [value, low, high]."""
-    from reweigh.decoding import attach
+    from reweigh.attached import attach
     from reweigh.families.load import load
     from reweigh.lab.bootstrap import paired_difference
     from reweigh.lab.tasks.chair.metrics import figures, summarize_metrics

@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import reweigh
+from reweigh.attached import Attached
 from reweigh.calibration.result import Calibration
-from reweigh.decoding.attach import ReweighSession
 from reweigh.families.load import load
 from reweigh.files.artifacts import write_text
 from reweigh.lab.views.charts import CHANGED, INK, MUTED, PAPER, svg
@@ -32,7 +32,7 @@ STRIP = 26
 """Pixels that the scale adds below a heat map."""
 
 
-def first_change(rw: ReweighSession, shown: Scene) -> Step:
+def first_change(rw: Attached, shown: Scene) -> Step:
     """The first step at which the edit changed the word."""
     with rw.request(trace=True) as request:
         rw.describe(shown.image())
@@ -46,7 +46,7 @@ def winners(step: Step) -> list[CandidateRow]:
     return [rows[token] for token in (step.winner_before, step.winner_after)]
 
 
-def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
+def draw_measure(rw: Attached, shown: Scene, step: Step) -> Html:
     """The picture, and where each of the two words has a high rank."""
     tokens = [row.token for row in winners(step)]
     inputs = rw.prepare([shown.image()], [PROMPT])

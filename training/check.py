@@ -54,7 +54,7 @@ def lens_figures(model: Any, processor: Any, scenes: Sequence[Scene], layer: int
 
     ``lens_auroc_typical`` counts only absent objects that are typical for the scene.
     """
-    from reweigh.engines.transformers.measure import measure
+    from reweigh.measuring import measure
 
     pieces = {n: processor.tokenizer(f" {n}", add_special_tokens=False).input_ids[0] for n in CATALOGUE}
     rows = []

@@ -22,23 +22,23 @@ _PUBLIC = {
     "ReferenceTable": "reweigh.tables.table",
     "ReweighError": "reweigh.errors",
     "Trace": "reweigh.method.trace",
-    "attach": "reweigh.decoding.attach",
+    "attach": "reweigh.attached",
     "calibrate": "reweigh.calibration.calibrate",
-    "check": "reweigh.engines.transformers.measure",
+    "check": "reweigh.measuring",
     "decoder": "reweigh.rivals",
     "load": "reweigh.families.load",
-    "measure": "reweigh.engines.transformers.measure",
+    "measure": "reweigh.measuring",
     "read": "reweigh.lab.arms.experiment",
 }
 
 if TYPE_CHECKING:
+    from reweigh.attached import attach as attach
     from reweigh.calibration.calibrate import calibrate as calibrate
-    from reweigh.decoding.attach import attach as attach
-    from reweigh.engines.transformers.measure import check as check
-    from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
     from reweigh.families.load import load as load
     from reweigh.lab.arms.experiment import read as read
+    from reweigh.measuring import check as check
+    from reweigh.measuring import measure as measure
     from reweigh.method.evidence import Evidence as Evidence
     from reweigh.method.trace import Trace as Trace
     from reweigh.rivals import decoder as decoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from reweigh.engines.transformers.examine import LensParity, lens_parity
+from reweigh.doctor.model import LensParity, lens_parity
 
 __all__ = ["LensParity", "assert_lens_parity", "lens_parity"]
 

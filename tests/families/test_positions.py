@@ -118,7 +118,7 @@ def test_interpolated_positions_keep_their_grid(height, width, checkpoint):
 
 
 def test_doctor_finds_the_grid_of_interpolated_positions(checkpoint):
-    from reweigh.engines.transformers.examine import examine
+    from reweigh.doctor.model import examine
 
     model, processor = resized(*load(checkpoint("llava")), 42, 56)
     assert examine(model, processor)["visual_positions"]["tiles"] == [(0, 6, 8)]

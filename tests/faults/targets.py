@@ -22,6 +22,7 @@ from PIL import Image
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
+from reweigh.engines.answer import Answer
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
@@ -43,7 +44,6 @@ from reweigh.lab.tasks.data.unpack import unpack
 from reweigh.lab.tasks.judge import CachedJudge, Request
 from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
-from reweigh.runtime.answer import Answer
 from reweigh.speed.timing import Rounds
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import POINT

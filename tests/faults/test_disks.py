@@ -20,6 +20,7 @@ from faults.targets import (
 )
 from reweigh.calibration.resume import Work
 from reweigh.cli import start
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import LEFTOVER, only_one, write_json
 from reweigh.lab.runs.record import RESPONSES
@@ -27,7 +28,6 @@ from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.run import Batch, generate
 from reweigh.lab.runs.score import read_sources, score, write_scores
 from reweigh.lab.tasks.base import Record
-from reweigh.runtime.answer import Answer
 from toy_benchmark import Toy
 
 Disk = tuple[Path, Callable[[str], None]]

@@ -15,12 +15,12 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
 from checkpoints.tokens import TOKENS
+from reweigh.engines.reader import Reader
 from reweigh.errors import InputError, NumericsError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.sums import ReadoutSums
-from reweigh.runtime.reader import Reader
 
 pytestmark = pytest.mark.numerics
 

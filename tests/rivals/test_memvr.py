@@ -19,15 +19,15 @@ import numerics
 import reweigh
 from checkpoints import picture, prompt
 from checkpoints.more import more
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.base import Pass
+from reweigh.engines.context import suspended
+from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import encode
 from reweigh.rivals.memvr import Looks, MemVR, look_again, uncertainty
 from reweigh.rivals.tools.edits import StreamEditor
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Pass
-from reweigh.runtime.sequence import Batch, Sequence
 
 pytestmark = pytest.mark.numerics
 

@@ -11,7 +11,7 @@ import pytest
 from live import Running, running
 
 from bench.embedded import embedded_model
-from reweigh.decoding import ReweighSession
+from reweigh.attached import Attached
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.served import Served
@@ -32,7 +32,7 @@ def world() -> Served:
 
 
 @pytest.fixture(scope="session")
-def reference(world: Served) -> ReweighSession:
+def reference(world: Served) -> Attached:
     """ReWEIGH on the same model, used without a server."""
     return world.reweigh()
 

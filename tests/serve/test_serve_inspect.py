@@ -12,8 +12,8 @@ from live import DESCRIBE, picture, user
 from PIL import Image
 
 import reweigh
-from reweigh.engines.transformers.measure import check
 from reweigh.families.prompts import build_inputs
+from reweigh.measuring import check
 from reweigh.serve.app import Server
 from reweigh.serve.inspect import _grids
 from reweigh.serve.served import Served

@@ -12,10 +12,10 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
+from reweigh.engines.reader import Reader
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
-from reweigh.runtime.memory import Memory
-from reweigh.runtime.reader import Reader
+from reweigh.memory import Memory
 from reweigh.serve.recall import Recall
 
 pytestmark = pytest.mark.numerics

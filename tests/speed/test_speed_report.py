@@ -46,7 +46,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
     def refuse(*_args: object) -> None:
         raise AssertionError("the head was read again")
 
-    monkeypatch.setattr("reweigh.runtime.reader.Reader.read", refuse)
+    monkeypatch.setattr("reweigh.engines.reader.Reader.read", refuse)
     generation.generate(subject, subject.reweigh.request(evidence=evidence), 4)
     with pytest.raises(AssertionError, match="again"):
         generation.generate(subject, subject.reweigh, 4)

@@ -7,7 +7,7 @@ from types import SimpleNamespace as Plain
 import pytest
 
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.runtime.memory import Memory
+from reweigh.memory import Memory
 from reweigh_vllm.capture import visual_positions
 from reweigh_vllm.frontend import prepare
 from reweigh_vllm.settings import MARK, SHOWN, Settings

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
+from reweigh.engines.reader import Reader
 from reweigh.engines.transformers.observe import observe
 from reweigh.errors import InputError, UnsupportedError, require_known
 from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
@@ -18,7 +19,6 @@ from reweigh.method.lens import CHUNK, DTYPES, Lens
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
-from reweigh.runtime.reader import Reader
 from reweigh.shards import Shard
 from reweigh.tables.identity import Identity
 from reweigh.tables.observations import ImageObservations

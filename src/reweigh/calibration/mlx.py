@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from reweigh.calibration.job import TransformersJob, stored_greedy_settings
+from reweigh.engines.base import Watcher
 from reweigh.engines.mlx.generation import answer_of, build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import checkpoint_folder
 from reweigh.engines.transformers.observe import StepObserver
-from reweigh.runtime.decoder import Watcher
 from reweigh.tables.observations import ImageObservations
 
 

@@ -157,7 +157,7 @@ def _explain(session: Any, trace: Any, image: Path, options: dict[str, Any], why
 
 def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dict[str, Any]:
     """Compare a text with the image and print it with unsupported words marked; return what JSON shows of it."""
-    from reweigh.engines.transformers.measure import check as run
+    from reweigh.measuring import check as run
 
     found = run(
         session.model,

@@ -44,7 +44,7 @@ def doctor(
         return
     if model is None:
         raise typer.BadParameter("name a model, or use --points", param_hint="MODEL")
-    from reweigh.engines.transformers.examine import examine
+    from reweigh.doctor.model import examine
     from reweigh.images import read_image
 
     require_known("engine", [engine], ("transformers", "mlx"))
@@ -72,8 +72,8 @@ def _check_decoder(
     options = decoder_options(
         decoder, texts, model, common.Point(table=None, layer=None, beta=None), force=False
     )
+    from reweigh.doctor.decoder import examine_decoder
     from reweigh.images import read_image
-    from reweigh.rivals.doctor import examine_decoder
     from reweigh.world.scenes import scene
 
     pictures = [scene("evaluation", index).image() for index in range(PICTURES)]
@@ -109,7 +109,7 @@ def _compare(model: str, image: Path | None, loading: common.Loading) -> None:
     loading.require_mlx()
     loaded = loading.load(model)  # first: mlx-vlm replaces the processors of transformers
     mlx = loading.load_mlx(model)
-    from reweigh.engines.mlx.examine import examine
+    from reweigh.doctor.mlx import examine
 
     report = examine(loaded, mlx, image, template=loading.template)
     common.show(report, lambda: _print_comparison(report))

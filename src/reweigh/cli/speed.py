@@ -48,7 +48,7 @@ def speed(
     names = find_rivals(rival)
 
     def figures(plan: Rounds) -> Iterator[Measurement]:
-        from reweigh.decoding import attach
+        from reweigh.attached import attach
         from reweigh.images import read_image
         from reweigh.speed.generation import describing, generation_figures
         from reweigh.world.scenes import scene

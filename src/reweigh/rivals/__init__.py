@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.engines.transformers.session import Session, tie
+from reweigh.engines.base import Decoder
+from reweigh.engines.session import Session, tie
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.processor import processor_of
 from reweigh.registry import Registry
 from reweigh.rivals.tools.options import check_options
-from reweigh.runtime.decoder import Decoder
 
 __all__ = ["DECODERS", "Decoder", "Session", "check_options", "decoder"]
 
@@ -33,7 +33,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "cut": "reweigh.rivals.plain:CutOnly",
         "push": "reweigh.rivals.plain:Push",
         # this package's method
-        "reweigh": "reweigh.decoding:ReWEIGH",
+        "reweigh": "reweigh.intervene:ReWEIGH",
         # contrast with a second branch
         "vcd": "reweigh.rivals.vcd:VCD",
         "icd": "reweigh.rivals.icd:ICD",

@@ -18,13 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, Request, in_range
+from reweigh.engines.transformers.answers import end_tokens, read_answers
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.engines.transformers.observe import generate_greedily
-from reweigh.engines.transformers.session import end_tokens, read_answers
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import Watch
 from reweigh.families.prompts import render
+from reweigh.memory import Memory
 from reweigh.rivals.tools.branch import beside
 from reweigh.rivals.tools.contrast import Contrast, mix
 from reweigh.rivals.tools.inputs import (
@@ -37,8 +39,6 @@ from reweigh.rivals.tools.inputs import (
     with_ids,
 )
 from reweigh.rivals.tools.options import fits, require_processor
-from reweigh.runtime.decoder import Pass, Request, in_range
-from reweigh.runtime.memory import Memory
 
 QUESTION = (
     "Provide a detailed description of the image, covering all visible elements and their interactions, "

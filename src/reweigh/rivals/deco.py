@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.edit import candidates
 from reweigh.rivals.tools.contrast import mix
 from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
-from reweigh.runtime.decoder import in_range
 
 
 def keep_prefix(logits: Tensor, mass: float, least: int, most: int) -> Tensor:

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from reweigh.engines.base import Decoder, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import keep_ratio, mix
 from reweigh.rivals.tools.layers import EarlyLayers, bucket, is_tied, reversed_js
-from reweigh.runtime.decoder import Decoder, in_range
 
 
 class DoLa(EarlyLayers):

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from reweigh.engines.base import SAMPLING, Pass
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, rows_of, span, with_ids
 from reweigh.rivals.tools.options import require_processor
-from reweigh.runtime.decoder import SAMPLING, Pass
 
 DISTURBANCE = "You are a confused object detector."
 

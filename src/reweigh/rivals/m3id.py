@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import BRANCH, Contrast, contrast
-from reweigh.runtime.decoder import Pass, in_range
 
 CAP = 10.0
 """Largest weight; without it the weight passes 50 at token 200."""

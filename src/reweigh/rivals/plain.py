@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import GREEDY, SAMPLING, Decoder, Pass, in_range
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.tools.contrast import CUT, keep_ratio
 from reweigh.rivals.tools.options import require_processor
-from reweigh.runtime.decoder import GREEDY, SAMPLING, Decoder, Pass, in_range
 
 
 class Greedy(Decoder):

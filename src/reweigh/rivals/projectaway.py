@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, Request, in_range
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
@@ -22,7 +23,6 @@ from reweigh.rivals.tools.branch import beside
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.inputs import word_tokens
 from reweigh.rivals.tools.options import require_processor, word_list
-from reweigh.runtime.decoder import Pass, Request, in_range
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import SAMPLING, Pass, in_range
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.edits import image_keys
-from reweigh.runtime.decoder import SAMPLING, Pass, in_range
 
 
 class SID(Contrast):

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import SAMPLING, Pass, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
-from reweigh.runtime.decoder import SAMPLING, Pass, in_range
 
 STEPS = 1000
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, in_range
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import read_prompt
@@ -24,7 +25,6 @@ from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
 from reweigh.rivals.tools.inputs import forwardable, without_image
 from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
 from reweigh.rivals.tools.states import last_states
-from reweigh.runtime.decoder import Pass, in_range
 
 
 class VISTA(StreamEditor, EarlyLayers):

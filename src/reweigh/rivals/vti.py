@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
 from reweigh.rivals.tools.vectors import SteeringVectors
-from reweigh.runtime.decoder import Pass, in_range
 
 SCALE = 0.1
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from reweigh.decoding import ReweighSession
-from reweigh.decoding.reweigh import ReweighRequest
-from reweigh.engines.transformers.session import Session, end_tokens
+from reweigh.attached import Attached
+from reweigh.engines.session import Session
+from reweigh.engines.transformers.answers import end_tokens
 from reweigh.families.processor import tokenizer_of
+from reweigh.intervene import ReweighRequest
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Recorded
 from reweigh.serve.evidence import Support, recall_or_measure, token_facts
@@ -64,7 +65,7 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
     writer = Writer(rows, session, tokenizer)
     opening: AbstractContextManager[Any]
-    if isinstance(session, ReweighSession):
+    if isinstance(session, Attached):
         opening = _open(session, rows, recall, metrics, writer)
     else:
         opening = session.request()
@@ -93,7 +94,7 @@ def _support(row: Row, recall: Recall) -> Support | None:
 
 @contextmanager
 def _open(
-    session: ReweighSession, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
+    session: Attached, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
 ) -> Iterator[None]:
     """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
     reader = session.decoder.reader

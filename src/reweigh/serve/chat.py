@@ -8,8 +8,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
-from reweigh.decoding import ReweighSession
-from reweigh.engines.transformers.session import Session
+from reweigh.attached import Attached
+from reweigh.engines.session import Session
 from reweigh.errors import ReweighError
 from reweigh.method.edit import check_beta
 from reweigh.rivals import DECODERS
@@ -45,7 +45,7 @@ def make_rows(
         table = _table(served, asked)
         session = served.session(name, options.layer, table)
         betas = _betas(session, asked, name)
-        table_session = session if isinstance(session, ReweighSession) else None
+        table_session = session if isinstance(session, Attached) else None
         if table_session is None and table is not None:  # tokens of other decoders are compared with it, too
             table_session = served.reweigh(table=table)
     except ReweighError as error:
@@ -124,7 +124,7 @@ def _table(served: Served, asked: ChatRequest) -> str | None:
 def _betas(session: Session, asked: ChatRequest, name: str) -> list[float]:
     """Return the beta of each choice."""
     given = asked.options.beta
-    if name in UNEDITED or not isinstance(session, ReweighSession):
+    if name in UNEDITED or not isinstance(session, Attached):
         if given is not None:
             raise invalid("reweigh.beta", f"reweigh.beta belongs to the decoder reweigh, not to {name}")
         return [0.0] * asked.n

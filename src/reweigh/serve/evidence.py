@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reweigh.decoding import ReweighSession
-from reweigh.engines.transformers.measure import measure
+from reweigh.attached import Attached
+from reweigh.engines.reader import Reader
 from reweigh.errors import InputError
+from reweigh.measuring import measure
 from reweigh.method.evidence import Evidence
-from reweigh.runtime.reader import Reader
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.recall import Recall
 
@@ -46,7 +46,7 @@ def recall_or_measure(
 class Support:
     """One row's evidence beside the references of a table."""
 
-    def __init__(self, evidence: Evidence, table_session: ReweighSession) -> None:
+    def __init__(self, evidence: Evidence, table_session: Attached) -> None:
         self._table = table_session.table
         self._values = evidence.of(table_session.layer, table_session.decoder.reader.tokens).tolist()
 

@@ -11,14 +11,14 @@ from io import BytesIO
 from typing import Any
 
 from reweigh import __version__
-from reweigh.engines.transformers.measure import measure, tokenize
+from reweigh.engines.reader import Reader
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor import crops_center, tokenizer_of
+from reweigh.measuring import measure, tokenize
 from reweigh.method.check import THRESHOLD, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
-from reweigh.runtime.reader import Reader
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.evidence import Support, recall_or_measure
 from reweigh.serve.prepare import Prepared

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.reader import Reader
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import Watch, reading_hash
 from reweigh.files.artifacts import sha256_json
 from reweigh.images import pixels_hash
+from reweigh.memory import Memory, prompt_keys
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
-from reweigh.runtime.memory import Memory, prompt_keys
-from reweigh.runtime.reader import Reader
 
 if TYPE_CHECKING:
     from PIL.Image import Image

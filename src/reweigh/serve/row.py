@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from reweigh.decoding import ReweighSession
-from reweigh.engines.transformers.session import Session
+from reweigh.attached import Attached
+from reweigh.engines.session import Session
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 
@@ -104,7 +104,7 @@ class Row:
     send: Callable[[Piece], None]
     decoder: str = "reweigh"
     table: str | None = None
-    table_session: ReweighSession | None = None
+    table_session: Attached | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0
     seed: int | None = None

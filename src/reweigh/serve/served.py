@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from reweigh import __version__
-from reweigh.decoding import ReweighSession, attach
-from reweigh.engines.transformers.examine import examine
-from reweigh.engines.transformers.session import Session
+from reweigh.attached import Attached, attach
+from reweigh.doctor.model import examine
+from reweigh.engines.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.memory import Memory
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.memory import Memory
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import DEFAULT, TABLE_NAME
 from reweigh.serve.prepare import Prepared, prepare_inputs
@@ -46,8 +46,8 @@ class Table:
         sessions: ReWEIGH at each layer that requests may choose.
     """
 
-    session: ReweighSession
-    sessions: dict[int, ReweighSession]
+    session: Attached
+    sessions: dict[int, Attached]
 
     @property
     def sha256(self) -> str:
@@ -151,7 +151,7 @@ class Served:
         """Read a table at all its layers, so that what requests choose later belongs to the same reading."""
         source, is_default = self._sources[name], name == DEFAULT
 
-        def open_session(table: ReferenceTable | Source, layer: int | None) -> ReweighSession:
+        def open_session(table: ReferenceTable | Source, layer: int | None) -> Attached:
             return attach(
                 self.model,
                 self.processor,
@@ -244,7 +244,7 @@ class Served:
                 self._rivals[own] = decoder(own, self.model, self.processor)
             return self._rivals[own]
 
-    def reweigh(self, layer: int | None = None, table: str | None = None) -> ReweighSession:
+    def reweigh(self, layer: int | None = None, table: str | None = None) -> Attached:
         """Return ReWEIGH with one of the tables, at the table's own layer if none is given."""
         self._require_reweigh()
         chosen = self._tables[DEFAULT if table is None else table]

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoding import ReweighSession
+from reweigh.attached import Attached
+from reweigh.engines.base import Pass
 from reweigh.engines.transformers.manager import HookManager, image_pass, watching
-from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ReweighError, require_known
 from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.measuring import measure
 from reweigh.method.evidence import Evidence
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.decoder import Pass
 from reweigh.speed.report import Measurement, peak_mib
 from reweigh.speed.timing import OwnClock, Reading, Rounds, Timing
 
@@ -36,7 +36,7 @@ class Subject:
     model: Any
     processor: Any
     inputs: dict[str, Any]
-    reweigh: ReweighSession
+    reweigh: Attached
     new_tokens: int
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Subject:
         return f"{self.name} {self.parameters / 1e6:,.0f} M parameters, {positions} visual, {self.new_tokens} new tokens"
 
 
-def describing(name: str, session: ReweighSession, picture: Any, new_tokens: int) -> Subject:
+def describing(name: str, session: Attached, picture: Any, new_tokens: int) -> Subject:
     """Let the attached model describe one picture."""
     inputs = build_inputs(session.model, session.processor, [picture], [DESCRIBE])
     return Subject(name, session.model, session.processor, inputs, session, new_tokens)

@@ -11,8 +11,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from reweigh.engines.rows import Batch, Sequence
 from reweigh.errors import UnsupportedError
-from reweigh.runtime.sequence import Batch, Sequence
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_a_model_is_told_by_its_class_alone():
 
 def test_nothing_of_mlx_is_imported_unless_used():
     code = (
-        "import sys, reweigh, reweigh.decoding.attach, reweigh.calibration.calibrate; reweigh.attach, reweigh.calibrate;"
+        "import sys, reweigh, reweigh.attached, reweigh.calibration.calibrate; reweigh.attach, reweigh.calibrate;"
         "assert not [name for name in sys.modules if name.partition('.')[0] in ('mlx', 'mlx_vlm')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

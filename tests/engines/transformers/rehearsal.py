@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from reweigh.engines.reader import Reader, Registered
+from reweigh.engines.rows import Sequence
 from reweigh.method.edit import StepEditor
 from reweigh.method.lens import Lens
-from reweigh.runtime.reader import Reader, Registered
-from reweigh.runtime.sequence import Sequence
 
 VOCABULARY, WIDTH, LENGTH = 9000, 16, 40
 WAITS = ("aten._local_scalar_dense", "aten.equal", "aten.is_nonzero", "aten.nonzero")

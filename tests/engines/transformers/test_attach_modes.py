@@ -14,8 +14,8 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria, Stoppin
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
+from reweigh.engines.rows import Batch
 from reweigh.engines.transformers.arguments import past_length
-from reweigh.runtime.sequence import Batch
 
 pytestmark = pytest.mark.numerics
 

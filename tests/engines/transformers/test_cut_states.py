@@ -11,7 +11,7 @@ from checkpoints import picture
 from checkpoints.more import more
 from generating import run
 from reweigh import world
-from reweigh.engines.transformers.examine import examine, lens_parity
+from reweigh.doctor.model import examine, lens_parity
 from reweigh.engines.transformers.manager import watching
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy

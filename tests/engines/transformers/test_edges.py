@@ -18,7 +18,7 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, load, picture
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.session import Session
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.edits import StreamEditor

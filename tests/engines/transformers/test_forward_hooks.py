@@ -10,13 +10,13 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 import twin
 from checkpoints import FAMILIES
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.base import Decoder
+from reweigh.engines.context import suspended
+from reweigh.engines.session import Session
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Decoder
 
 
 class Watcher(Decoder):

@@ -10,8 +10,8 @@ import torch
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
+from reweigh.engines.reader import Reader
 from reweigh.errors import InputError, NumericsError
-from reweigh.runtime.reader import Reader
 
 pytestmark = pytest.mark.numerics
 

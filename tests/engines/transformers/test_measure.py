@@ -13,11 +13,11 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, picture
-from reweigh.decoding import attach
-from reweigh.engines.transformers.measure import pair
+from reweigh.attached import attach
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
+from reweigh.measuring import pair
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch import nn
 import twin
 from checkpoints import FAMILIES, load
 from checkpoints.more import more
-from reweigh.engines.transformers.examine import LensParity, lens_parity
+from reweigh.doctor.model import LensParity, lens_parity
 from reweigh.errors import InputError
 
 pytestmark = pytest.mark.numerics

@@ -12,9 +12,9 @@ import torch
 import reweigh
 import twin
 from checkpoints import VOCABULARY
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.base import Decoder
+from reweigh.engines.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
-from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
 
 pytestmark = pytest.mark.numerics

@@ -69,5 +69,5 @@ def test_a_walk_stays_short(found, number, most):
     walk = found[number]
     files = {name.partition(":")[0] for name in walk}
     told = "\n".join([f"{len(walk)} functions in {len(files)} files:", *walk])
-    assert "decoding/reweigh.py:ReWEIGH.edit" in walk
+    assert "intervene.py:ReWEIGH.edit" in walk
     assert (len(walk) <= most[0], len(files) <= most[1]) == (True, True), told

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import reweigh
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import read_jsonl
 from reweigh.files.seals import seal_row, write_sealed
@@ -22,7 +23,6 @@ from reweigh.lab.runs.record import run_owner
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.views.report import FRAME, write_frame
-from reweigh.runtime.answer import Answer
 from toy_benchmark import Toy
 
 

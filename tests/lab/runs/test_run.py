@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.files.artifacts import read_jsonl
 from reweigh.files.seals import append_sealed_rows, write_sealed
 from reweigh.lab.runs.record import RESPONSES, make_record, open_run, read_run
 from reweigh.lab.runs.run import Batch, batch_seed, batches, generate
 from reweigh.lab.tasks.base import Record
-from reweigh.runtime.answer import Answer
 
 N = 23
 RECORDS = [Record(id=f"v{i}", image=f"{i % 3}.png", prompt=f"Q{i}", max_new_tokens=8) for i in range(N)]

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 import reweigh.lab.runs.record as record_module
+from reweigh.engines.answer import Answer
 from reweigh.errors import InputError, MismatchError
 from reweigh.files.artifacts import read_json, read_jsonl
 from reweigh.lab.runs.task import Runs, Task
-from reweigh.runtime.answer import Answer
 from toy_benchmark import Toy
 
 

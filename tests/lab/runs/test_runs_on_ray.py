@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reweigh.engines.answer import Answer
 from reweigh.lab.runs.model import ask_workers
 from reweigh.lab.runs.record import RESPONSES
 from reweigh.lab.runs.run import Batch
 from reweigh.lab.runs.task import Runs, Task
-from reweigh.runtime.answer import Answer
 from shuffled import Shuffled
 from toy_benchmark import Toy
 

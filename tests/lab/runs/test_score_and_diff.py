@@ -14,6 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
 from reweigh.files.seals import SEAL, read_sealed, write_sealed
@@ -24,7 +25,6 @@ from reweigh.lab.runs.run import Ask, generate
 from reweigh.lab.runs.score import as_results, read_sources, score
 from reweigh.lab.tasks.base import BENCHMARKS, Response, Summary, find_benchmark
 from reweigh.lab.views.evaluation import comparison_page, difference_table, evaluation_page, mention_table
-from reweigh.runtime.answer import Answer
 from reweigh.shards import Shard
 from toy_benchmark import TRUTH, Toy
 

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from reweigh import registry
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer
 from reweigh.errors import InputError
 from reweigh.files.artifacts import append_jsonl, read_json
 from reweigh.lab.runs.diff import diff_runs
 from reweigh.lab.runs.score import score_paths
 from reweigh.lab.runs.task import Runs, open_task
 from reweigh.lab.tasks import BENCHMARKS, Benchmark, find_benchmark, open_benchmark
-from reweigh.runtime.answer import Answer
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "reweigh"

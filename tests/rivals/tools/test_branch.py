@@ -11,8 +11,8 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
+from reweigh.engines.session import Session
 from reweigh.engines.transformers.arguments import batch_on
-from reweigh.engines.transformers.session import Session
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.branch import Branch

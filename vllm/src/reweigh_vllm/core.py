@@ -13,11 +13,11 @@ from reweigh.families.catalogue import family_of, native_rows
 from reweigh.families.identity import identify_stored
 from reweigh.families.points import nearest_point, point_in_use
 from reweigh.families.positions import layout
+from reweigh.memory import Memory, prompt_keys
 from reweigh.method.edit import EditedStep, StepEditor, candidates, check_beta, spread
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.method.references import strength
 from reweigh.method.sums import ReadoutSums as RankSum
-from reweigh.runtime.memory import Memory, prompt_keys
 from reweigh.tables.identity import Identity
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable

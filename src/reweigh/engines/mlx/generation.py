@@ -8,11 +8,11 @@ from typing import Any
 
 import mlx.core as mx
 
+from reweigh.engines.answer import Answer
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.errors import InputError
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import check_prompt, render
-from reweigh.runtime.answer import Answer
 from reweigh.text import Template
 
 

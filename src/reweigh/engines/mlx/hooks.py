@@ -18,13 +18,13 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass, Request
+from reweigh.engines.context import OpenRequest, enter, leave, opened_on
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
+from reweigh.engines.rows import Batch, Sequence
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.method.grids import VisualPosition
-from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
-from reweigh.runtime.decoder import Pass, Request
-from reweigh.runtime.sequence import Batch, Sequence
 
 HOLDER, MARK = "_reweigh_hooks", "_reweigh_batch"
 """Attributes of a model, and of the first entry of a cache that was filled under a request."""

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from reweigh.engines.rows import Batch, Sequence
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
 from reweigh.method.grids import VisualPosition
-from reweigh.runtime.sequence import Batch, Sequence
 
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 """Inputs that say of each token whether it stands for an image."""

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from reweigh.engines.base import Decoder, Pass
+from reweigh.engines.context import opened_on
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.context import opened_on
-from reweigh.runtime.decoder import Decoder, Pass
 
 _names = count(1)
 

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reweigh.engines.base import Decoder, Pass, Request
+from reweigh.engines.context import OpenRequest, innermost, opened_on, suspended
+from reweigh.engines.rows import Batch, Sequence
 from reweigh.engines.transformers.arguments import (
     BATCH,
     Prompt,
@@ -29,13 +32,10 @@ from reweigh.engines.transformers.arguments import (
     read_prompt,
     token_ids,
 )
+from reweigh.engines.verify import verify_edit
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
-from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
-from reweigh.runtime.decoder import Decoder, Pass, Request
-from reweigh.runtime.sequence import Batch, Sequence
-from reweigh.runtime.verify import verify_edit
 
 COMPILED_INSIDE = "attach to the compiled model, not to the one inside it"
 NOTHING: frozenset[int] = frozenset()

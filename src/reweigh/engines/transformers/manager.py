@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from reweigh.engines.base import Decoder, Pass, Request, Watcher
+from reweigh.engines.context import OpenRequest, enter, leave, opened_on
 from reweigh.engines.transformers.arguments import Prompt
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
-from reweigh.runtime.decoder import Decoder, Pass, Request, Watcher
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""

@@ -16,16 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reweigh.engines.base import Pass
+from reweigh.engines.reader import Reader
+from reweigh.engines.rows import Sequence as Row
+from reweigh.engines.transformers.answers import end_tokens
 from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.manager import watching
-from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import CalibrationError, InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import Candidates, candidates
-from reweigh.runtime.decoder import Pass
-from reweigh.runtime.reader import Reader
-from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.observations import ImageObservations, count_candidates
 
 

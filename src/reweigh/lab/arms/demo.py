@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from reweigh.attached import Attached, attach
 from reweigh.calibration.calibrate import calibrate
-from reweigh.decoding import ReweighSession, attach
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.session import Session
 from reweigh.families.load import load
 from reweigh.lab.arms.experiment import Experiment, frame_of, session_arm
 from reweigh.lab.arms.steps import evidence_maps, whole_candidates
@@ -59,7 +59,7 @@ class Demonstration:
     scored: Mapping[str, Scored]
     frame: Frame
     plain: Session
-    session: ReweighSession
+    session: Attached
     seconds: Mapping[str, float]
 
     def number(self, arm: str, name: str) -> Estimate:
@@ -250,7 +250,7 @@ def _card(outcome: Demonstration, case: Case) -> Html:
     return element("article", *parts, class_="card")
 
 
-def _maps(session: ReweighSession, scene: Scene, step: Step, words: Mapping[int, str]) -> list[Html]:
+def _maps(session: Attached, scene: Scene, step: Step, words: Mapping[int, str]) -> list[Html]:
     shown = {step.winner_after: "kept", step.winner_before: "suppressed"}
     inputs = session.prepare([scene.image()], [DESCRIBE])
     maps, high = evidence_maps(session.model, inputs, session.layer, list(shown), scene.image(PICTURE))

@@ -28,7 +28,7 @@ from reweigh.progress import bar
 from reweigh.text import Template
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
+    from reweigh.engines.session import Session
 
 STUDY = "study.json"
 """The sealed page of a finished study."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.observe import whole_words
 from reweigh.errors import InputError
 from reweigh.lab.views.mechanism import heatmap, visible
+from reweigh.measuring import measure
 from reweigh.method.trace import Step, Trace
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from reweigh.engines.answer import Answer
+from reweigh.engines.base import GREEDY
 from reweigh.errors import MismatchError
 from reweigh.families.processor import tokenizer_of
 from reweigh.files.artifacts import sha256_file, sha256_json
@@ -32,8 +34,6 @@ from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
-from reweigh.runtime.answer import Answer
-from reweigh.runtime.decoder import GREEDY
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.cluster import Cluster, Pool, Worker, by_number, ray_pool
+from reweigh.engines.answer import Answer
 from reweigh.files.artifacts import only_one
 from reweigh.lab.runs.run import Ask, Batch, due, open_batch
 from reweigh.lab.runs.task import Runs
-from reweigh.runtime.answer import Answer
 from reweigh.text import Template
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
+    from reweigh.engines.session import Session
 
 
 def describe_model(model: Any, processor: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.files.artifacts import sha256_text
 from reweigh.files.seals import append_sealed_rows, read_sealed_rows
@@ -19,7 +20,6 @@ from reweigh.images import read_image
 from reweigh.lab.runs.record import RESPONSES, find_image, run_owner
 from reweigh.lab.tasks.base import Record
 from reweigh.progress import bar
-from reweigh.runtime.answer import Answer
 from reweigh.text import replace_surrogates
 
 if TYPE_CHECKING:

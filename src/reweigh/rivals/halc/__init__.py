@@ -24,7 +24,9 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from reweigh.engines.transformers.session import end_tokens
+from reweigh.engines.base import Pass, in_range
+from reweigh.engines.context import suspended
+from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
@@ -35,8 +37,6 @@ from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may
 from reweigh.rivals.tools.branch import after_prompts, prefill, prompt_pass
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.options import require_processor
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Pass, in_range
 
 
 class HALC(StreamEditor):

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reweigh.engines.base import Pass
+from reweigh.engines.session import Session
 from reweigh.engines.transformers.arguments import TOKEN_TYPES
-from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.tools.inputs import forwardable, span, with_ids
-from reweigh.runtime.decoder import Pass
 from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from reweigh.runtime.answer import Answer
+    from reweigh.engines.answer import Answer
 
 OF_TEXT = frozenset(
     {"input_ids", "attention_mask", "qformer_input_ids", "qformer_attention_mask", *TOKEN_TYPES}

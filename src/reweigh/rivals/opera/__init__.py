@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
+from reweigh.engines.base import Decoder, Pass, in_range
+from reweigh.engines.context import suspended
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.opera.search import Search
 from reweigh.rivals.tools.branch import Branch, after_prompts, prefill, prompt_pass
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 
 class OPERA(Decoder):

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from reweigh.engines.base import Pass
+from reweigh.engines.context import suspended
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Pass
 
 
 class Branch:

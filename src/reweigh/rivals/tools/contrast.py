@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Decoder, Pass, in_range
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch, read_prompt
 from reweigh.rivals.tools.edits import unpadded
 from reweigh.rivals.tools.inputs import forwardable, without_image
-from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 CUT = float("-inf")
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from reweigh.engines.base import Decoder, Pass
+from reweigh.engines.context import opened_on
+from reweigh.engines.rows import Sequence as Row
 from reweigh.engines.transformers.manager import HookManager, forget_compiled
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.context import opened_on
-from reweigh.runtime.decoder import Decoder, Pass
-from reweigh.runtime.sequence import Sequence as Row
 
 
 class StreamEditor(Decoder):

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Decoder, Pass
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.runtime.decoder import Decoder, Pass
 
 OFFICIAL_DEPTH = 32
 """Blocks of LLaVA-1.5-7B, for which the authors chose their layers."""

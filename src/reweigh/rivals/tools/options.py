@@ -14,8 +14,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from reweigh.engines.base import Decoder
 from reweigh.errors import InputError
-from reweigh.runtime.decoder import Decoder
 
 KINDS = {
     bool: "true or false",

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass
 from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.manager import watching
-from reweigh.engines.transformers.measure import forward_options
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.decoder import Pass
+from reweigh.measuring import forward_options
 
 
 @torch.no_grad()

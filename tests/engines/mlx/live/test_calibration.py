@@ -66,7 +66,7 @@ def test_a_checkpoint_with_a_penalty_is_refused(engines):
 
 
 def test_the_doctor_says_where_tables_pass(engines):
-    from reweigh.engines.mlx.examine import examine
+    from reweigh.doctor.mlx import examine
 
     alike = examine((engines["llava"].model, engines["llava"].processor), engines["llava"].mlx)
     assert alike["shares_tables"]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.engines.mlx.model import FLOATS, find_anatomy, to_mlx, to_torch
+from reweigh.engines.reader import Reader
 from reweigh.method.lens import Lens
 from reweigh.method.sums import ReadoutSums
-from reweigh.runtime.reader import Reader
 
 KINDS = sorted(FLOATS, key=str)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twin
-from reweigh.decoding.reweigh import CLIP
 from reweigh.errors import InputError, UnknownNameError
+from reweigh.intervene import CLIP
 from reweigh.lab.arms.ablate.arms import (
     WORDS,
     by_count,

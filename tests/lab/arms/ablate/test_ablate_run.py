@@ -12,7 +12,8 @@ import torch
 import reweigh
 import twin
 from checkpoints import VOCABULARY
-from reweigh.engines.transformers.session import end_tokens
+from reweigh.engines.reader import Reader
+from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import ArtifactError
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
@@ -30,7 +31,6 @@ from reweigh.lab.arms.experiment import read_notes
 from reweigh.lab.runs.run import open_batch
 from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded
-from reweigh.runtime.reader import Reader
 
 BETA = 4.0
 ARMS = [

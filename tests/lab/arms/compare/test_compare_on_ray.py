@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import picture
+from reweigh.engines.answer import Answer
 from reweigh.lab.arms.compare.methods import Method
 from reweigh.lab.arms.compare.on_ray import worker_turns
 from reweigh.lab.arms.compare.run import served_arms
@@ -14,7 +15,6 @@ from reweigh.lab.arms.experiment import Experiment
 from reweigh.lab.runs.record import RESPONSES
 from reweigh.lab.runs.run import Answered
 from reweigh.lab.runs.task import Runs, Task
-from reweigh.runtime.answer import Answer
 from shuffled import Shuffled
 from toy_benchmark import Toy
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from reweigh.engines.answer import Answer
 from reweigh.lab.arms.compare import fluency
 from reweigh.lab.arms.compare.fluency import LOOKED_AT, LOWEST, broken_share, least_likely, unfinished
 from reweigh.lab.arms.compare.methods import Method
@@ -24,7 +25,6 @@ from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.run import Answered
 from reweigh.lab.views.contrast import Contrast, shade
 from reweigh.lab.views.table import Column
-from reweigh.runtime.answer import Answer
 
 COLUMNS = [
     (Column("CHAIR_I", "lower", 2, group="CHAIR"), {"benchmark": "w", "figure": "chair_i"}),

@@ -16,7 +16,8 @@ import reweigh.rivals
 import twin
 from checkpoints import VOCABULARY, load
 from reweigh.cli.app import app
-from reweigh.engines.transformers.session import read_answers
+from reweigh.engines.answer import Answer
+from reweigh.engines.transformers.answers import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.lab.arms.compare.cost import Total, measured, timed
 from reweigh.lab.arms.compare.methods import (
@@ -33,7 +34,6 @@ from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.run import Batch
 from reweigh.lab.tasks.base import Record
 from reweigh.rivals import DECODERS
-from reweigh.runtime.answer import Answer
 
 
 def test_methods_begin_with_the_base_once():

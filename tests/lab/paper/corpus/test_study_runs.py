@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from reweigh.decoding import attach
+from reweigh.attached import attach
+from reweigh.engines.base import GREEDY
 from reweigh.errors import MismatchError
 from reweigh.images import read_image
 from reweigh.lab.arms.ablate import run as ablation
@@ -19,7 +20,6 @@ from reweigh.lab.paper.material import Material
 from reweigh.lab.runs.model import describe_model
 from reweigh.lab.runs.record import RESPONSES
 from reweigh.lab.runs.task import Runs
-from reweigh.runtime.decoder import GREEDY
 
 BETA = 9.0
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.engines.reader import CLIP, Clip
 from reweigh.errors import CalibrationError, InputError, require_known
 from reweigh.method.matching import mean_edit
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References, Rule, rule_named
-from reweigh.runtime.reader import CLIP, Clip
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
+from reweigh.attached import Attached
 from reweigh.calibration.result import MANIFEST, Calibration
-from reweigh.decoding import ReweighSession
-from reweigh.decoding.reweigh import ReWEIGH
-from reweigh.engines.transformers.measure import measure, pair
-from reweigh.engines.transformers.session import end_tokens
+from reweigh.engines.base import GREEDY
+from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.prompts import build_inputs
+from reweigh.intervene import ReWEIGH
 from reweigh.lab.arms.ablate.arms import (
     FULL,
     FindReadout,
@@ -35,12 +35,12 @@ from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.lab.frame import Frame
 from reweigh.lab.runs.run import Answered, Batch, batches, open_batch
 from reweigh.lab.runs.task import Runs
+from reweigh.measuring import measure, pair
+from reweigh.memory import Memory
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
-from reweigh.runtime.decoder import GREEDY
-from reweigh.runtime.memory import Memory
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import Template
@@ -117,21 +117,19 @@ class Tally:
         self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
 
 
-def attach_variant(
-    model: Any, processor: Any, arm: Variant, beta: float, *, force: bool = False
-) -> ReweighSession:
+def attach_variant(model: Any, processor: Any, arm: Variant, beta: float, *, force: bool = False) -> Attached:
     """Tie an arm to a model, as ``attach`` ties the method."""
     own = beta * arm.factor
     decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
     decoder.name, decoder.options = "reweigh", arm.record()
-    return ReweighSession(model, processor, decoder)
+    return Attached(model, processor, decoder)
 
 
 FindEvidence = Callable[[int, str], Evidence]
 """The evidence of a record under a readout, over the whole vocabulary."""
 
 
-def evidence_for(arm: Variant, session: ReweighSession, find: FindEvidence, number: int) -> Evidence:
+def evidence_for(arm: Variant, session: Attached, find: FindEvidence, number: int) -> Evidence:
     """Return the evidence that an arm is given for a record."""
     if arm.blind:
         nothing = torch.zeros(session.decoder.reader.lens.rows)
@@ -146,7 +144,7 @@ def evidence_for(arm: Variant, session: ReweighSession, find: FindEvidence, numb
     return replace(found, values=own)
 
 
-def as_evidence(vector: torch.Tensor, readout: str, session: ReweighSession) -> Evidence:
+def as_evidence(vector: torch.Tensor, readout: str, session: Attached) -> Evidence:
     """Wrap a vector over the vocabulary as the evidence of one row."""
     reader = session.decoder.reader
     return Evidence(
@@ -160,7 +158,7 @@ def as_evidence(vector: torch.Tensor, readout: str, session: ReweighSession) -> 
 
 
 def variant_ask(
-    session: ReweighSession, arm: Variant, find: FindEvidence, *, template: Template | None
+    session: Attached, arm: Variant, find: FindEvidence, *, template: Template | None
 ) -> Callable[[Batch], Answered]:
     """Make the function that answers batches as the arm does and notes its edits."""
 

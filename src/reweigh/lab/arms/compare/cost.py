@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from reweigh.engines.answer import Answer
 from reweigh.lab.bootstrap import Array, paired, ratio
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.tasks.base import Item
 from reweigh.peak_memory import peak_bytes, reset_peak
-from reweigh.runtime.answer import Answer
 from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from reweigh.engines.transformers.session import Session
+    from reweigh.engines.session import Session
 
 COSTS = "costs.jsonl"
 WARM_UP_TOKENS = 8

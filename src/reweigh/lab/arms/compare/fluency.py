@@ -21,7 +21,7 @@ from reweigh.lab.runs.run import Answered, Batch
 from reweigh.text import Template
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
+    from reweigh.engines.session import Session
     from reweigh.lab.arms.compare.methods import Method
 
 LOWEST = "lowest_probabilities"

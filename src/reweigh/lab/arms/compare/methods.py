@@ -17,7 +17,7 @@ from reweigh.options import parse_option
 from reweigh.text import Template, in_words
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
+    from reweigh.engines.session import Session
 
 BASE = "base"
 STANDARD = (BASE, "sampling", "cut", "vcd", "opera", "dola", "pai", "revisit", "reweigh")

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from reweigh.engines.base import Decoder, Pass
+from reweigh.engines.context import suspended
+from reweigh.engines.reader import Reader
+from reweigh.engines.session import Session
 from reweigh.engines.transformers.manager import watching
-from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.points import published_point
@@ -24,9 +27,6 @@ from reweigh.method.check import Checked, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.method.readouts import DMRR
-from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Decoder, Pass
-from reweigh.runtime.reader import Reader
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import Template
 

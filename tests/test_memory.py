@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.runtime.memory import Memory
+from reweigh.memory import Memory
 
 
 def test_it_is_bounded_and_drops_what_was_used_longest_ago() -> None:

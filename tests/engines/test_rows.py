@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reweigh.engines.base import Pass
+from reweigh.engines.rows import Batch, Sequence, image_bounds
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.method.grids import Patch
-from reweigh.runtime.decoder import Pass
-from reweigh.runtime.sequence import Batch, Sequence, image_bounds
 
 COLUMNS = st.sets(st.integers(0, 30)).map(sorted)
 

@@ -22,19 +22,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from reweigh.engines.answer import Answer
+from reweigh.engines.base import Decoder
+from reweigh.engines.context import opened_around, outer_request
+from reweigh.engines.transformers.answers import end_tokens, read_answers
 from reweigh.engines.transformers.arguments import read_prompt
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
-from reweigh.runtime.answer import Answer
-from reweigh.runtime.context import opened_around, outer_request
-from reweigh.runtime.decoder import Decoder
 from reweigh.text import Template
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-    from reweigh.runtime.context import OpenRequest
+    from reweigh.engines.context import OpenRequest
 
 Source = str | Path | bytes | Any
 """A picture: a path, encoded bytes or a PIL image."""
@@ -55,7 +56,7 @@ class Session:
         hooks: What shows the model's passes to open requests.
     """
 
-    hooks: ClassVar[Any] = HookManager
+    hooks: Any = HookManager
 
     def __init__(self, model: Any, processor: Any, decoder: Decoder) -> None:
         self.model = model
@@ -188,27 +189,6 @@ class RequestContext(AbstractContextManager[Any]):
             raise ReweighError("this session is not open in this thread or task")
         self._open.remove(opened)
         self._hooks.of(anatomy).close(opened)
-
-
-def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
-    """Read the answers from the output of ``generate``: a tensor, or an object with ``sequences``."""
-    sequences: Tensor = getattr(output, "sequences", output)
-    prompt = inputs["input_ids"]
-    said = sequences[:, prompt.shape[1] :]
-    texts = processor.batch_decode(said, skip_special_tokens=True)
-    mask = inputs.get("attention_mask", torch.ones_like(prompt))
-    lengths = mask.sum(dim=1).repeat_interleave(len(said) // len(prompt)).tolist()
-    answers = []
-    for text, row, length in zip(texts, said.tolist(), lengths, strict=True):
-        stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
-        answers.append(Answer(text.strip(), tuple(row[:stop]), length))
-    return answers
-
-
-def end_tokens(language_model: Any) -> list[int]:
-    """Return the tokens that end an answer, by the model's generation settings."""
-    ends = language_model.generation_config.eos_token_id
-    return [] if ends is None else (list(ends) if isinstance(ends, list | tuple) else [ends])
 
 
 def decode_prepared(

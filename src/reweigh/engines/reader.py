@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass
+from reweigh.engines.rows import Sequence
 from reweigh.errors import InputError, MismatchError, NumericsError, ReweighError, UnsupportedError
 from reweigh.method.edit import spread
 from reweigh.method.evidence import Evidence, Reading, is_possible, read_evidence
@@ -20,8 +22,6 @@ from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import strength
 from reweigh.method.sums import ReadoutSums, checked_tokens
-from reweigh.runtime.decoder import Pass
-from reweigh.runtime.sequence import Sequence
 
 Clip = tuple[float | None, float | None]
 CLIP: Clip = (0.0, 1.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reweigh.engines.base import in_range
 from reweigh.errors import InputError
-from reweigh.runtime.decoder import in_range
 
 
 def test_a_number_in_its_range_is_itself():

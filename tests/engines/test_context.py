@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from reweigh.runtime.context import enter, leave, opened_on, suspended
-from reweigh.runtime.decoder import Decoder, Request
+from reweigh.engines.base import Decoder, Request
+from reweigh.engines.context import enter, leave, opened_on, suspended
 
 
 @pytest.fixture

@@ -8,23 +8,26 @@ model.generate(**inputs, custom_generate=rw)  # the same for one call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from reweigh.decoding.reweigh import ReWEIGH, ReweighRequest
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.answer import Answer
+from reweigh.engines.session import Session
+from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.processor import processor_of
+from reweigh.images import read_image
+from reweigh.intervene import ReWEIGH, ReweighRequest
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Observer
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
-from reweigh.text import facts
+from reweigh.text import Template, facts
 
 
-class ReweighSession(Session):
+class Attached(Session):
     """ReWEIGH tied to one model. Made by ``attach``."""
 
     decoder: ReWEIGH
@@ -86,7 +89,59 @@ class ReweighSession(Session):
         return super().request(**options, trace=trace, observer=observer)
 
 
-ReWEIGH.session = ReweighSession
+ReWEIGH.session = Attached
+
+
+class MlxSession(Attached):
+    """ReWEIGH tied to one mlx-vlm model. Made by ``attach``."""
+
+    def __init__(self, model: Any, processor: Any, decoder: Any) -> None:
+        from reweigh.engines.mlx.hooks import MlxHooks
+
+        self.hooks = MlxHooks
+        super().__init__(model, processor, decoder)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Call ``mlx_vlm.generate`` with this decoder, in a request of its own."""
+        from mlx_vlm import generate
+
+        with self.request():
+            return generate(self.model, self.processor, *args, **kwargs)
+
+    def prepare(
+        self, pictures: Sequence[Any], prompts: Sequence[str], *, template: Template | None = None
+    ) -> dict[str, Any]:
+        """Build the arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
+        if len(pictures) != 1 or len(prompts) != 1:
+            raise UnsupportedError("one prompt at a time on MLX", hint="prepare each row by itself")
+        from reweigh.engines.mlx.generation import build_row
+
+        anatomy: Any = self.decoder.anatomy
+        return build_row(anatomy, self.processor, pictures[0], prompts[0], template=template)
+
+    def answer(
+        self,
+        images: Sequence[Any],
+        prompts: Sequence[str],
+        *,
+        template: Template | None = None,
+        seed: int | None = None,
+        **generate: Any,
+    ) -> list[Answer]:
+        """Answer one prompt about each picture, one after the other."""
+        rows = [
+            self.prepare([read_image(one)], [text], template=template)
+            for one, text in zip(images, prompts, strict=True)
+        ]
+        return [answer for row in rows for answer in self.respond(row, seed=seed, **generate)]
+
+    def respond(self, inputs: Mapping[str, Any], *, seed: int | None = None, **generate: Any) -> list[Answer]:
+        """Answer prepared inputs: greedy unless told otherwise."""
+        from reweigh.engines.mlx.generation import answer_of
+
+        options = {"do_sample": False, **generate}
+        with self.request():
+            return [answer_of(self.model, self.processor, inputs, seed=seed, **options)]
 
 
 def attach(
@@ -97,7 +152,7 @@ def attach(
     beta: float | None = None,
     layer: int | None = None,
     force: bool = False,
-) -> ReweighSession:
+) -> Attached:
     """Tie ReWEIGH to a model.
 
     Args:
@@ -121,9 +176,8 @@ def attach(
         >>> rw.describe(picture, max_new_tokens=12)
         'The image shows a market with a banana and a bowl.'
     """
-    kind: type[ReweighSession] = ReweighSession
+    kind: type[Attached] = Attached
     if is_mlx(model):
-        from reweigh.decoding.mlx import MlxSession
         from reweigh.engines.mlx.model import find_anatomy as find_mlx
 
         kind = MlxSession

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from reweigh.engines.reader import Reader
+from reweigh.engines.rows import Sequence
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.method.lens import Lens
-from reweigh.runtime.reader import Reader
-from reweigh.runtime.sequence import Sequence
 
 pytestmark = pytest.mark.numerics
 

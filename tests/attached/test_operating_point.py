@@ -6,8 +6,8 @@ import pytest
 
 import reweigh
 import twin
-from reweigh.decoding import BETA
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.families.points import BETA
 from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable

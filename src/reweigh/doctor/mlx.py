@@ -10,19 +10,19 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
+from reweigh.doctor.model import sample_picture
+from reweigh.engines.base import Pass, Watcher
 from reweigh.engines.mlx.generation import build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.mlx.model import find_anatomy as find_mlx
-from reweigh.engines.transformers.examine import sample_picture
+from reweigh.engines.reader import Reader
 from reweigh.engines.transformers.manager import image_pass, watching
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.lens import lens_disagreement
-from reweigh.runtime.decoder import Pass, Watcher
-from reweigh.runtime.reader import Reader
 from reweigh.tables.identity import differences
 from reweigh.text import Template
 

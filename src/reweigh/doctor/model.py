@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.base import Pass
 from reweigh.engines.transformers.manager import image_pass, watching
-from reweigh.engines.transformers.measure import measure
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
+from reweigh.measuring import measure
 from reweigh.method.kernels import KERNELS, choose_kernel, unused_numba
 from reweigh.method.lens import lens_disagreement
-from reweigh.runtime.decoder import Pass
 from reweigh.text import Template
 
 

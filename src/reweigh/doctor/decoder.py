@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.verify import verify_edit
 from reweigh.rivals import decoder as attached
-from reweigh.runtime.verify import verify_edit
 from reweigh.text import DESCRIBE, Template
 
 if TYPE_CHECKING:

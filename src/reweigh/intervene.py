@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.measure import pair
+from reweigh.engines.base import Decoder, Pass, Request
+from reweigh.engines.reader import CLIP, Clip, Reader, Registered
+from reweigh.engines.rows import Batch
+from reweigh.engines.rows import Sequence as Row
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.processor import tokenizer_of
+from reweigh.measuring import pair
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens, lens_disagreement
 from reweigh.method.trace import Observer, Recorded, Trace
-from reweigh.runtime.decoder import Decoder, Pass, Request
-from reweigh.runtime.reader import CLIP, Clip, Reader, Registered
-from reweigh.runtime.sequence import Batch
-from reweigh.runtime.sequence import Sequence as Row
 from reweigh.tables.table import ReferenceTable
 
 LENS_TOLERANCE = 0.05
@@ -164,7 +164,7 @@ class ReWEIGH(Decoder):
         trace: bool = False,
         observer: Observer | None = None,
     ) -> ReweighRequest:
-        """Return the settings of one caller; see ``ReweighSession.request``."""
+        """Return the settings of one caller; see ``Attached.request``."""
         around = outer if isinstance(outer, ReweighRequest) else None
         chosen, reader = (self.table, self.reader) if around is None else (around.table, around.reader)
         source = table if table is not None else self._source if around is None else around.source

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.runtime.decoder import Decoder, Request
+from reweigh.engines.base import Decoder, Request
 
 
 @dataclass(slots=True, eq=False)

@@ -1,1 +1,0 @@
-"""What every engine shares: requests, forward passes as decoders see them, and remembered evidence."""
