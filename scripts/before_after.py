@@ -71,7 +71,8 @@ def draw(one: Scene, alone: str, with_it: str, colors: dict[str, str]) -> str:
         y += 46
     body = "\n".join(rows)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" \
-font-family="system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif" font-size="16" fill="{colors["ink"]}">
+font-family="system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif" font-size="16" \
+fill="{colors["ink"]}">
 <image x="20" y="30" width="{SIDE}" height="{SIDE}" href="data:image/jpeg;base64,{photo}"/>
 <rect x="20" y="30" width="{SIDE}" height="{SIDE}" fill="none" stroke="{colors["frame"]}"/>
 {body}
