@@ -165,7 +165,7 @@ def attach(
         layer: Which layer's table to take if there are several. If not given, chosen the same way.
         force: Use a table although its model, tokenizer or dtype differs. The vocabulary must still fit.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render

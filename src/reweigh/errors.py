@@ -23,7 +23,7 @@ from collections.abc import Iterable
 class ReweighError(Exception):
     """Base class. ``hint`` is appended to the message on its own line.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> try:
         ...     reweigh.ReferenceTable.from_pretrained("no-such-folder/anywhere/at-all")

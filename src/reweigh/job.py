@@ -183,7 +183,7 @@ class Job:
     def pending(self, shard: str = "1/1") -> list[int]:
         """Return the parts that are not finished; of shard ``i/n``, every n-th from the i-th on.
 
-        Example:
+        Examples:
             >>> Job.open(None, {}, parts=5).pending("2/2")
             [1, 3]
         """
@@ -291,7 +291,7 @@ class Job:
 def parse_shard(text: str) -> tuple[int, int]:
     """Read ``i/n``.
 
-    Example:
+    Examples:
         >>> parse_shard("2/4")
         (2, 4)
     """

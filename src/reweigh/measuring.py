@@ -63,7 +63,7 @@ def measure(
     Raises:
         InputError: No row holds an image, or a layer is out of range.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render
@@ -160,7 +160,7 @@ def check(
         table: A reference table, its folder, or a Hub repository.
         prompt: The prompt the image is shown with; use the table's own.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render

@@ -16,7 +16,7 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 def require_kind(what: str, value: Any, kind: type) -> None:
     """Refuse a value of another type; a whole number is also a number.
 
-    Example:
+    Examples:
         >>> require_kind("beta", 2, float)
     """
     if type(value) is not kind and not (kind is float and type(value) is int):
@@ -26,7 +26,7 @@ def require_kind(what: str, value: Any, kind: type) -> None:
 def parse_option(text: str, form: str = "name=value") -> tuple[str, Any]:
     """Split an option into name and value; the value is parsed as JSON if possible, and is text otherwise.
 
-    Example:
+    Examples:
         >>> parse_option("beta=1.1"), parse_option("split=tuning")
         (('beta', 1.1), ('split', 'tuning'))
     """
@@ -49,7 +49,7 @@ def typed_options(texts: Iterable[str], kinds: Mapping[str, type], what: str) ->
 
     Text stays as it was typed, so that a revision called 1e5 is not read as a number.
 
-    Example:
+    Examples:
         >>> typed_options(["revision=1e5", "timeout=3"], {"revision": str, "timeout": float}, "option")
         {'revision': '1e5', 'timeout': 3}
     """

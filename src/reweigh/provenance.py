@@ -55,7 +55,7 @@ class RecordDifference(NamedTuple):
 def first_difference(first: Any, second: Any, *, ignore: Collection[str] = ()) -> RecordDifference | None:
     """Find the first key, in sorted order, at which two nested records differ; None if they agree.
 
-    Example:
+    Examples:
         >>> first_difference({"a": {"b": 1}}, {"a": {"b": 2}})
         RecordDifference(key='a.b', first=1, second=2)
     """

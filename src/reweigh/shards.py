@@ -38,7 +38,7 @@ class Shard:
     def of(self, items: Sequence[Item]) -> list[Item]:
         """Return the items of this part: every ``count``-th, so that parts are similar.
 
-        Example:
+        Examples:
             >>> Shard(2, 3).of("abcdefgh")
             ['b', 'e', 'h']
         """
@@ -47,7 +47,7 @@ class Shard:
     def of_batches(self, items: Sequence[Item], size: int) -> list[Item]:
         """Return the items of this part in whole batches of ``size``, cut as for all items together.
 
-        Example:
+        Examples:
             >>> Shard(2, 2).of_batches("abcdefgh", 2)
             ['c', 'd', 'g', 'h']
         """

@@ -52,7 +52,7 @@ def replace_surrogates(text: str) -> str:
 def escape_bytes(name: str) -> str:
     """Return a file name as text; bytes that are not UTF-8 are escaped.
 
-    Example:
+    Examples:
         >>> escape_bytes("caf\\udce9.png")
         'caf\\\\udce9.png'
     """
@@ -92,7 +92,7 @@ def in_words(value: object) -> str:
 def facts(title: str, values: Mapping[str, object]) -> str:
     """Return an HTML table of names and values, as notebooks show an object.
 
-    Example:
+    Examples:
         >>> facts("ReWEIGH", {"beta": 1.1})
         '<table><caption>ReWEIGH</caption><tr><th scope="row">beta</th><td>1.1</td></tr></table>'
     """

@@ -60,7 +60,7 @@ def calibrate(
         CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
         MismatchError: ``out`` holds a calibration with other settings.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render

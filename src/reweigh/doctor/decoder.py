@@ -137,7 +137,7 @@ def clock(model: Any) -> float:
 def changed_words(base: str, own: str) -> int:
     """Return how many words of two texts differ.
 
-    Example:
+    Examples:
         >>> changed_words("a dog and a cat", "a dog and a small bird"), changed_words("a dog", "a dog")
         (2, 0)
     """

@@ -136,7 +136,7 @@ def native_rows(family: Family, rows: int) -> int:
     The rest was added for the vision-language model: image tokens, and padding to a round number. All rows are native where
     no known vocabulary fits.
 
-    Example:
+    Examples:
         >>> native_rows(FAMILIES["llava"], 32064), native_rows(FAMILIES["qwen2_5_vl"], 152064)
         (32000, 152064)
     """

@@ -35,7 +35,7 @@ def load(
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Run code that comes with the checkpoint.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> model, processor = reweigh.load(world.path(), device="cpu")

@@ -63,7 +63,7 @@ def published_point(anatomy: Anatomy) -> OperatingPoint | None:
 def nearest_point(family: str, blocks: int) -> OperatingPoint | None:
     """Return the paper's point for a family and a number of blocks.
 
-    Example:
+    Examples:
         >>> print(nearest_point("instructblip", 32))
         layer 29, beta 0.5 (published for InstructBLIP-7B)
         >>> nearest_point("llava", 60).layer

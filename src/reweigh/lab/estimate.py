@@ -16,7 +16,7 @@ class Estimate:
 
     Parts that are not finite become None, so that every estimate can be written as JSON.
 
-    Example:
+    Examples:
         >>> Estimate(9.4, 8.4, 10.5).bounded
         True
         >>> Estimate(None, reason="its denominator is zero").value is None
@@ -54,7 +54,7 @@ class Estimate:
     def map(self, function: Callable[[float], float]) -> Estimate:
         """Return the estimate of an increasing function of the number, such as another unit.
 
-        Example:
+        Examples:
             >>> Estimate(0.5, 0.4, 0.6).map(lambda share: 100 * share)
             Estimate(value=50.0, low=40.0, high=60.0, reason=None)
         """
@@ -69,7 +69,7 @@ class Estimate:
     def text(self, digits: int = 2, *, signed: bool = False, unit: str = "") -> str:
         """Return the value with its interval, as text.
 
-        Example:
+        Examples:
             >>> Estimate(1.234, 0.5, 2.0).text(unit=" points")
             '1.23 points [0.50, 2.00]'
             >>> Estimate(-7.7, -9.1, -6.2).text(1, signed=True)

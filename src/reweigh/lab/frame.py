@@ -47,7 +47,7 @@ class Frame:
         rows: The rows; no two have the same keys.
         about: Model, benchmark, settings: whatever holds for all rows, as plain JSON.
 
-    Example:
+    Examples:
         >>> rows = [Row({"arm": "base"}, Estimate(17.1)), Row({"arm": "reweigh"}, Estimate(9.4, 8.4, 10.5))]
         >>> Frame(rows).one(arm="reweigh").value
         9.4

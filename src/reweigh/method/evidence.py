@@ -35,7 +35,7 @@ class Evidence:
         dtype: Type of the logits that were ranked.
         readout: What the values are; DMRR unless another readout was asked for.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> values = torch.tensor([[0.5, 0.25, 0.1]])
         >>> found = reweigh.Evidence(layers=(7,), values=values, positions=(0,), patches=(None,), dtype="float32")

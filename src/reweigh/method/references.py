@@ -41,7 +41,7 @@ def strength(
 
     The only implementation: registration uses it to measure how much an edit would vary, intervention to edit.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> strength(np.array([0.5, 0.5, 0.5]), np.array([0.75, 0.375, 0.125]), scale=0.25).tolist()
         [0.0, 0.5, 1.0]
@@ -54,7 +54,7 @@ def strength(
 def range_index(n: int) -> int | None:
     """Return the largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6).
 
-    Example:
+    Examples:
         >>> [range_index(n) for n in (5, 6, 9, 100)]
         [None, 1, 2, 40]
     """
@@ -98,7 +98,7 @@ class AtLeast:
 def least_count(rule: str) -> int:
     """Return the fewest observations of a token that a rule registers.
 
-    Example:
+    Examples:
         >>> [least_count(name) for name in ("stable", "count-5")]
         [6, 5]
     """

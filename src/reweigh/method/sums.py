@@ -83,7 +83,7 @@ class ReadoutSums:
         kernel: Ranking kernel, a name of ``KERNELS``.
         readouts: Readouts that will be asked for.
 
-    Example:
+    Examples:
         >>> sums = ReadoutSums(3, readouts=["dmrr", "prob"])
         >>> sums.add(torch.tensor([[2.0, 1.0, 1.0], [0.0, 5.0, 1.0]]))  # ranks 1 2 2, then 3 1 2
         >>> [round(value, 3) for value in sums.evidence().tolist()]

@@ -134,7 +134,7 @@ class Trace:
         references: b(v) over the vocabulary, NaN where not registered.
         decode: Turns a token id into text.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render

@@ -73,7 +73,7 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
             one beside the model, found by the name or path that it was loaded from.
         options: The decoder's own options; the official defaults where they are left out.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> from reweigh.world.render import render

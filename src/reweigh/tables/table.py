@@ -54,7 +54,7 @@ class ReferenceTable:
             changes greedy decoding.
         point: The operating point that tuning recorded with this table, if it did.
 
-    Example:
+    Examples:
         >>> import reweigh
         >>> from reweigh import world
         >>> reweigh.ReferenceTable.from_pretrained(world.table_path())

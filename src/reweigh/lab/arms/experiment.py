@@ -237,7 +237,7 @@ def read(folder: str | Path) -> Frame:
         folder: A scored run (``reweigh eval score``), the folder of ``reweigh compare``, ``tune``, ``ablate`` or
             ``speed``, or that of one study below the folder of ``reweigh study``.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> from reweigh.lab.estimate import Estimate
         >>> from reweigh.lab.views.report import write_frame

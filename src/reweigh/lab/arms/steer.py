@@ -44,7 +44,7 @@ STEERED = {"asd": "vectors", "vti": "vectors", "nullu": "vectors", "projectaway"
 def missing(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the methods and variants that need directions or words and were given none.
 
-    Example:
+    Examples:
         >>> missing({"asd": {"lam": 0.1}, "vti": {"vectors": "mine"}, "vcd": {}})
         ['asd']
     """

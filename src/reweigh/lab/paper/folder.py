@@ -125,7 +125,7 @@ class Significant(Column):
     def number(self, value: float | None) -> str:
         """Format a number of this column.
 
-        Example:
+        Examples:
             >>> [Significant("x").number(value) for value in (2580.0, 0.00324809, -1.23456)]
             ['2,580', '0.003248', '-1.235']
         """

@@ -32,7 +32,7 @@ def open_benchmark(
         judge: Who rates the answers of a judged benchmark; needed for scoring only.
         options: Its own options.
 
-    Example:
+    Examples:
         >>> open_benchmark("world", scenes=2).title
         'CHAIR on the embedded world'
     """

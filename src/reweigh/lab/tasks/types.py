@@ -97,7 +97,7 @@ class MetricInfo:
         headline: Whether tables and tiles show it.
         undefined: Why it can be undefined.
 
-    Example:
+    Examples:
         >>> MetricInfo("hallucination_rate", "lower").title
         'hallucination rate'
     """

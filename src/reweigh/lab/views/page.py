@@ -39,7 +39,7 @@ class _Section(NamedTuple):
 class Page:
     """A page, to which parts are added in the order in which they are shown.
 
-    Example:
+    Examples:
         >>> page = Page("Two numbers", lead="Measured here.").section("Sum").text("2 + 3 is 5.")
         >>> "<h2>Sum</h2>" in page.html()
         True

@@ -302,7 +302,7 @@ class Table:
 def places(values: Sequence[float | None], column: Column) -> list[Place]:
     """Say which values are the best and the second best; values that are printed alike share a place.
 
-    Example:
+    Examples:
         >>> places([17.1, 9.4, 12.0, 9.4], Column("CHAIR_I", "lower"))
         ['', 'best', 'second', 'best']
     """

@@ -87,7 +87,7 @@ def _answers_elsewhere(_: Batch) -> Answered:
 def settings_in_words(decoding: Mapping[str, Any]) -> str:
     """Return the options of a decoder and the hash of its table, as a run's record has them.
 
-    Example:
+    Examples:
         >>> settings_in_words({"decoder": "reweigh", "options": {"beta": 3.5, "layer": 2}, "table_sha256": "b710a419"})
         'beta 3.5, layer 2, table b710a419'
     """
@@ -99,7 +99,7 @@ def settings_in_words(decoding: Mapping[str, Any]) -> str:
 def standard_methods(benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the methods to compare if none are named, with their options; yes/no questions add controls.
 
-    Example:
+    Examples:
         >>> [name for name in standard_methods(["pope"]) if name not in standard_methods(["chair"])]
         ['push@yes', 'push@no']
     """
@@ -154,7 +154,7 @@ def decoder_of(name: str) -> str:
 def titled(title: str, label: str) -> str:
     """Return the title of a variant.
 
-    Example:
+    Examples:
         >>> titled("VCD", "half"), titled("Yes/no push (control)", "no"), titled("VCD", "")
         ('VCD (half)', 'Yes/no push (control, no)', 'VCD')
     """

@@ -155,7 +155,7 @@ def _add_quality_over_cost(page: Page, made: Comparison) -> None:
 def short_titles(titles: Sequence[str]) -> dict[str, str]:
     """Return the names of methods for a drawing: without the words in brackets, unless two would be called the same.
 
-    Example:
+    Examples:
         >>> short_titles(["Base (greedy)", "VCD", "VCD (half)"])
         {'Base (greedy)': 'Base', 'VCD': 'VCD', 'VCD (half)': 'VCD (half)'}
     """

@@ -55,7 +55,7 @@ class Quantity(NamedTuple):
 def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | None = None) -> Floats:
     """Compute the AUROC of mentions (n,) for each row of weights (..., n); NaN where one kind has no weight.
 
-    Example:
+    Examples:
         >>> float(auroc(np.array([0.1, 0.4, 0.4]), np.array([False, False, True])))
         0.75
     """

@@ -66,7 +66,7 @@ def read_strict(text: str) -> str | None:
 
     The first word is the first run of letters, so "No-one" and "No,Yes" are no, and "yes/no" is yes.
 
-    Example:
+    Examples:
         >>> read_strict(" **No**, it is not."), read_strict("Nope"), read_strict("I say no")
         ('no', None, None)
     """

@@ -35,7 +35,7 @@ METRICS = (
 def count_caption(objects: Sequence[str], reference: Collection[str], *, words: int) -> dict[str, float]:
     """Count one caption: its mentioned objects, with repeats, against those in the image, and its length in words.
 
-    Example:
+    Examples:
         >>> counts = count_caption(["dog", "dog", "cat"], {"dog", "person"}, words=9)
         >>> counts["hallucinated_mentions"], counts["mentions"], counts["recovered"], counts["reference"]
         (1, 3, 1, 2)
