@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,6 @@ from reweigh.lab.runs.run import Answered, Batch, generate, read_answers
 from reweigh.lab.runs.score import read_sources, score, write_scores
 from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.tasks.base import BENCHMARKS
-from reweigh.lab.tasks.data.unpack import unpack
 from reweigh.lab.tasks.judge import CachedJudge, Request
 from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
@@ -207,24 +205,6 @@ def read_manifest(folder: Path) -> Reading:
             for path in folder.glob("list.*")
         }
     )
-
-
-CONTENT = {f"deep/{number}.bin": bytes(range(number, number + 40)) * 9 for number in range(3)}
-
-
-def make_archives(folder: Path) -> None:
-    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, body in CONTENT.items():
-            archive.writestr(zipfile.ZipInfo(name), body)
-
-
-def read_archives(folder: Path) -> Reading:
-    found = {}
-    for path in sorted(folder.glob("a.*")):
-        out = folder.parent / f"out-{path.name}"
-        for name in unpack(path, out, max_bytes=1 << 20):
-            found[path.name, name] = (out / name).read_bytes()
-    return found
 
 
 class Silent:
@@ -412,7 +392,6 @@ TARGETS = (
     Target("scored run", make_scored, read_scored_run),
     Target("image", make_images, read_images),
     Target("manifest", make_manifest, read_manifest, "list.*"),
-    Target("archive", make_archives, read_archives),
     Target("verdict", make_verdict, read_verdict),
     Target("operating point", make_point, read_tuned, POINT),
     Target(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -18,7 +19,7 @@ def data(
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
     check: bool = typer.Option(False, "--check", help="Compare its files with their checksums instead."),
 ) -> None:
-    """List, download or check the files of benchmarks; a stopped download resumes.
+    """List, download or check the files of benchmarks; files that are complete are not fetched again.
 
     With --check, the exit code is 1 if something is wrong.
     """
@@ -36,7 +37,7 @@ def data(
 
 def _list() -> None:
     """List what can be downloaded, its size and license, and what is already here."""
-    from reweigh.lab.tasks.data.store import data_root, describe
+    from reweigh.lab.tasks.data import data_root, describe
     from reweigh.lab.tasks.open import datasets
     from reweigh.lab.views.table import Cell, Column, Table
 
@@ -47,7 +48,7 @@ def _list() -> None:
             row["title"],
             _size(row["size"]),
             _kinds(row["checksums"]),
-            row["licence"],
+            row["license"],
             row["state"],
         ]
         for row in rows
@@ -59,23 +60,22 @@ def _list() -> None:
 
 def _get(name: str, source: Path | None) -> None:
     from reweigh.lab.tasks import BENCHMARKS
-    from reweigh.lab.tasks.data.store import get
+    from reweigh.lab.tasks.data import get
     from reweigh.lab.tasks.open import dataset
-    from reweigh.progress import bar
 
     entry = dataset(name)
     common.note(f"{entry.title}; license: {entry.license}; {entry.page}")
-    with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
-        folder = get(entry, source=source, advance=progress.update)
+    folder = get(entry, source=source)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
     common.show({"dataset": name, "folder": str(folder)}, lambda: typer.echo(folder))
-    uses = (one for one in BENCHMARKS if entry in (BENCHMARKS[one].dataset, BENCHMARKS[one].image_dataset))
-    common.finish(then=f"reweigh eval run MODEL -b {next(uses)} -o RUN")
+    uses = [one for one in BENCHMARKS if entry in (BENCHMARKS[one].dataset, BENCHMARKS[one].image_dataset)]
+    ask = f"reweigh eval run MODEL -b {uses[0]} -o RUN" if uses else None
+    common.finish(then=ask or f"reweigh calibrate MODEL {shlex.quote(str(folder))} -o TABLE")
 
 
 def _check(name: str) -> None:
-    from reweigh.lab.tasks.data.store import check, folder_of
+    from reweigh.lab.tasks.data import check, folder_of
     from reweigh.lab.tasks.open import dataset
 
     entry = dataset(name)

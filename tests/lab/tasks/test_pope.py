@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reweigh.errors import InputError
 from reweigh.lab.runs.score import read_sources, score
-from reweigh.lab.tasks.base import BENCHMARKS, Benchmark, Response
+from reweigh.lab.tasks.base import BENCHMARKS, Benchmark, Response, find_benchmark
 from reweigh.lab.tasks.pope import PARSERS, POPE, SPLITS
 
 
@@ -340,3 +340,19 @@ def test_a_key_twice_in_a_row_is_refused(pope: Callable[..., POPE], tmp_path: Pa
     path.write_text(path.read_text().replace('"label": "yes"', '"label": "no", "label": "yes"', 1))
     with pytest.raises(InputError, match="label"):
         pope(split="random").records()
+
+
+@pytest.mark.parametrize(("name", "on"), [("pope-aokvqa", "aokvqa"), ("pope-gqa", "gqa")])
+def test_questions_on_other_images_have_files_of_their_own(
+    pope: Callable[..., POPE], tmp_path: Path, name: str, on: str
+) -> None:
+    for split in SPLITS:
+        (tmp_path / f"coco_pope_{split}.json").rename(tmp_path / f"{on}_pope_{split}.json")
+    opened = find_benchmark(name)(tmp_path)
+    assert len(opened.records()) == 24
+    _, summary = opened.score([Response("popular/1", "Yes."), Response("random/2", "Yes.")])
+    assert (summary.benchmark, summary.metrics["accuracy"].value) == (name, 50)
+    with pytest.raises(InputError, match="RePOPE"):
+        find_benchmark(name)(tmp_path, repope=tmp_path)
+    with pytest.raises(InputError, match=r"(?s)coco_pope.*reweigh data pope`"):
+        pope().records()

@@ -23,7 +23,7 @@ from reweigh.lab.tasks.base import Record, find_benchmark
 from reweigh.lab.tasks.chair.benchmark import CHAIR
 from reweigh.lab.tasks.chair.truth import sample_images
 from reweigh.lab.tasks.coco import Coco
-from reweigh.lab.tasks.data.store import find_files
+from reweigh.lab.tasks.data import find_files
 from reweigh.lab.tasks.open import data_folder
 from reweigh.lab.views.table import Cell, Column, Table
 

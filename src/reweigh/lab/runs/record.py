@@ -26,7 +26,7 @@ from reweigh.files.artifacts import (
 )
 from reweigh.files.seals import SEAL, read_sealed, require_own_rows, write_sealed
 from reweigh.lab.tasks.base import Record
-from reweigh.lab.tasks.data.store import find_files
+from reweigh.lab.tasks.data import find_files
 from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"

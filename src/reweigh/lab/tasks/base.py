@@ -1,7 +1,7 @@
 """The base class of benchmarks, and their registry.
 
 A benchmark describes itself: title, data, images and metrics are attributes of its class. A new one is added in one
-place, as a subclass registered in :data:`BENCHMARKS` or by the entry-point group ``reweigh.lab.tasks``.
+place, as a subclass registered in :data:`BENCHMARKS` or by the entry-point group ``reweigh.benchmarks``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reweigh.lab.tasks.types import Id, Item, MetricInfo, Question, Record, Resp
 from reweigh.registry import Registry
 
 if TYPE_CHECKING:
-    from reweigh.lab.tasks.data.store import Dataset
+    from reweigh.lab.tasks.data import Dataset
 
 __all__ = [
     "BENCHMARKS",
@@ -207,6 +207,8 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "amber-generative": "reweigh.lab.tasks.amber.generative:AMBERGenerative",
         "amber-discriminative": "reweigh.lab.tasks.amber.discriminative:AMBERDiscriminative",
         "pope": "reweigh.lab.tasks.pope:POPE",
+        "pope-aokvqa": "reweigh.lab.tasks.pope:POPEonAOKVQA",
+        "pope-gqa": "reweigh.lab.tasks.pope:POPEonGQA",
         "objects": "reweigh.lab.tasks.objects:Objects",
         "objects-questions": "reweigh.lab.tasks.objects:ObjectsQuestions",
         "mmhal": "reweigh.lab.tasks.mmhal:MMHal",

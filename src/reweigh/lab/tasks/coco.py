@@ -13,28 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, find_files, parsing
+from reweigh.lab.tasks.data import Dataset, File, find_files, parsing
 
 _NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")
 YEARS = ("2014", "2017")
 
 COCO_URL = "http://images.cocodataset.org"
 
-COCO_VAL2014 = Dataset(
-    name="coco-val2014",
-    title="COCO val2014 images, for CHAIR and POPE",
-    license="Flickr terms of use",
-    page="https://cocodataset.org",
-    files=(
-        File(
-            name="val2014.zip",
-            url=f"{COCO_URL}/zips/val2014.zip",
-            size=6_645_013_297,
-            checksum="md5:a3d79f5ed8d289b7a7554ce06a5782b3",
-            holds=("val2014",),
-        ),
-    ),
+
+def _images(split: str, use: str, size: int, md5: str) -> Dataset:
+    archive = File(
+        name=f"{split}.zip",
+        url=f"{COCO_URL}/zips/{split}.zip",
+        size=size,
+        checksum=f"md5:{md5}",
+        holds=(split,),
+    )
+    return Dataset(
+        name=f"coco-{split}",
+        title=f"COCO {split} images, {use}",
+        license="Flickr terms of use",
+        page="https://cocodataset.org",
+        files=(archive,),
+    )
+
+
+COCO_VAL2014 = _images("val2014", "for CHAIR and POPE", 6_645_013_297, "a3d79f5ed8d289b7a7554ce06a5782b3")
+COCO_TRAIN2014 = _images(
+    "train2014", "for calibration and tuning", 13_510_573_713, "0da8c0bd3d6becc4dcb32757491aca88"
 )
 
 

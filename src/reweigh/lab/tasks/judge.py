@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
 from reweigh.files.artifacts import read_json, sha256_json, write_json
-from reweigh.lab.tasks.data.store import data_root
+from reweigh.lab.tasks.data import data_root
 from reweigh.text import replace_surrogates
 
 DEFAULT_MODEL = "gpt-4.1-mini-2025-04-14"

@@ -17,8 +17,7 @@ from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_json
 from reweigh.lab.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.base import Id, Item, MetricInfo, Response
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, parsing
+from reweigh.lab.tasks.data import Dataset, File, parsing
 from reweigh.lab.tasks.judge import Request
 from reweigh.lab.tasks.judged import Judged, JudgedQuestion, Rules
 
@@ -36,7 +35,7 @@ METRICS = (
 )
 """The metrics of all questions; each type has its own, ``score_attribute`` and so on."""
 
-_SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"
+_SOURCE = "hf://datasets/Shengcao1006/MMHal-Bench@f5f49a938f45ed99e235b8519ba28f76832a2add"
 DATASET = Dataset(
     name="mmhal",
     title="MMHal-Bench: questions, images and the judge's prompt",

@@ -21,8 +21,7 @@ from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 from reweigh.lab.bootstrap import Array, ratio, sum_counts
 from reweigh.lab.tasks.base import Id, Item, MetricInfo
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, parsing
+from reweigh.lab.tasks.data import Dataset, File, parsing
 from reweigh.lab.tasks.judge import Request
 from reweigh.lab.tasks.judged import Judged, JudgedQuestion, strings_of
 
@@ -47,7 +46,11 @@ DATASET = Dataset(
     license="data CC BY-NC 4.0, program Apache-2.0",
     page="https://github.com/yuweihao/MM-Vet",
     files=(
-        File(name="mm-vet_evaluator.py", url=f"{_SOURCE}/mm-vet_evaluator.py"),
+        File(
+            name="mm-vet_evaluator.py",
+            url=f"{_SOURCE}/mm-vet_evaluator.py",
+            checksum="sha256:f68b3f8a27c9ae1717095276594810e3af90b16a7a26d62be79c5c08328157b3",
+        ),
         File(
             name="mm-vet.zip",
             url="https://github.com/yuweihao/MM-Vet/releases/download/v1/mm-vet.zip",

@@ -10,7 +10,8 @@ from typing import Any
 
 from reweigh.errors import InputError, UnknownNameError
 from reweigh.lab.tasks.base import BENCHMARKS, Benchmark, find_benchmark
-from reweigh.lab.tasks.data.store import Dataset, data_root
+from reweigh.lab.tasks.coco import COCO_TRAIN2014
+from reweigh.lab.tasks.data import Dataset, data_root
 from reweigh.lab.tasks.judge import Judge, JudgeSettings
 
 NOT_OPTIONS = frozenset({"data_dir", "judge", "backend"})
@@ -91,14 +92,14 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
 
 
 def datasets() -> dict[str, Dataset]:
-    """Return all datasets by name, those of one benchmark together."""
-    found: dict[str, Dataset] = {}
+    """Return all datasets by name: those of the benchmarks, and images for calibration."""
+    found = {COCO_TRAIN2014.name: COCO_TRAIN2014}
     for name in BENCHMARKS:
         benchmark = find_benchmark(name)
         for entry in (benchmark.dataset, benchmark.image_dataset):
             if entry is not None:
                 found.setdefault(entry.name, entry)
-    return found
+    return dict(sorted(found.items()))
 
 
 def dataset(name: str) -> Dataset:

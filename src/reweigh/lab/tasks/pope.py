@@ -1,4 +1,4 @@
-"""POPE: is this object in the image? Yes/no questions on COCO, read by any of four published parsers.
+"""POPE: is this object in the image? Yes/no questions on COCO, A-OKVQA and GQA, read by any of four published parsers.
 
 The published parsers differ a lot, so a figure means nothing without the parser's name. Yes is the positive class.
 All figures come from the answers, including the yes-ratio, which one published program takes from the labels.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from reweigh.errors import InputError
 from reweigh.lab.bootstrap import Array, ratio
 from reweigh.lab.tasks.base import AskingBenchmark, Id, Item, MetricInfo, Question, Response
 from reweigh.lab.tasks.coco import COCO_VAL2014
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, find_files, parsing, require_file
+from reweigh.lab.tasks.data import Dataset, File, find_files, parsing, require_file
 from reweigh.lab.tasks.responses import read_rows
 
 SPLITS = ("random", "popular", "adversarial")
@@ -49,18 +48,41 @@ METRICS = (
 )
 """The metrics of all answers; each split has the same, named ``popular_f1`` and so on."""
 
-_REVISION = "e3e39262c85a6a83f26cf5094022a782cb0df58d"
+_POPE = (
+    "https://raw.githubusercontent.com/AoiDragon/POPE/e3e39262c85a6a83f26cf5094022a782cb0df58d/output/coco"
+)
 """The revision that LLaVA's evaluation and its successors use."""
-_SOURCE = f"https://raw.githubusercontent.com/AoiDragon/POPE/{_REVISION}/output/coco"
-DATASET = Dataset(
-    name="pope",
-    title="POPE: questions on COCO, three splits",
-    license="MIT",
-    page="https://github.com/AoiDragon/POPE",
-    files=tuple(
-        File(name=f"coco_pope_{split}.json", url=f"{_SOURCE}/coco_pope_{split}.json") for split in SPLITS
+_VCD = "https://raw.githubusercontent.com/DAMO-NLP-SG/VCD/d6568ff81b8fd306a49e630df44f2db5c2300191/experiments/data/POPE"
+"""Where the questions on A-OKVQA and GQA are; POPE's own repository has those on COCO only."""
+_VCD_PAGE = "https://github.com/DAMO-NLP-SG/VCD"
+
+
+def _dataset(name: str, on: str, title: str, images: str, source: str, page: str, *sha256: str) -> Dataset:
+    return Dataset(
+        name=name,
+        title=f"POPE: questions on {title}, three splits",
+        license="MIT" if source == _POPE else "Apache-2.0",
+        page=page,
+        files=tuple(
+            File(name=file, url=f"{source}/{file}", checksum=f"sha256:{one}")
+            for file, one in zip((f"{on}_pope_{split}.json" for split in SPLITS), sha256, strict=True)
+        ),
+        by_hand=f"the images are the dataset {images}",
+    )
+
+
+GQA = Dataset(
+    name="gqa",
+    title="GQA images, for calibration and POPE",
+    license="CC BY 4.0; images under Flickr terms",
+    page="https://cs.stanford.edu/people/dorarad/gqa/download.html",
+    files=(
+        File(
+            name="images.zip",
+            url="https://downloads.cs.stanford.edu/nlp/data/gqa/images.zip",
+            holds=("images",),
+        ),
     ),
-    by_hand="the images are the dataset coco-val2014",
 )
 
 
@@ -149,8 +171,15 @@ class POPE(AskingBenchmark):
     name = "pope"
     title = "POPE"
     yes_no = True
-    dataset = DATASET
+    dataset = _dataset(
+        *("pope", "coco", "COCO", "coco-val2014", _POPE, "https://github.com/AoiDragon/POPE"),
+        "c16b65d2df6d70bb0814c8a4375833d39cdb09928fd936d3fc546491efa37f35",
+        "5b16653023bf4f64d57eb0d168259de6627f5cde7538b85ebed3cc33034aa6cc",
+        "1d8f0906a9b50c05640f6f23abfac97523be2a1bed28f7eadc63b811699b2d26",
+    )
     image_dataset = COCO_VAL2014
+    on: ClassVar[str] = "coco"
+    """The images that are asked about, as file names begin."""
     metrics = METRICS
     figures = staticmethod(figures)
     max_new_tokens = 10
@@ -167,6 +196,8 @@ class POPE(AskingBenchmark):
         if self.parser not in PARSERS:
             raise InputError(f"{self.parser!r} is not a POPE parser", hint=f"use {', '.join(PARSERS)}")
         if self.repope is not None:
+            if self.on != "coco":
+                raise InputError(f"RePOPE corrects labels on COCO only, not {self.title}", hint="-b pope")
             self.repope = Path(self.repope)
 
     @property
@@ -179,7 +210,7 @@ class POPE(AskingBenchmark):
         questions: dict[Id, PopeQuestion] = {}
         fate: Counter[str] = Counter()
         for split in SPLITS if self.split == "all" else (self.split,):
-            found = _read_split(self.data_dir, split)
+            found = _read_split(self, split)
             if self.repope is not None:
                 found = relabel(found, _read_repope(self.repope, split), fate)
             questions |= {
@@ -227,8 +258,37 @@ class POPE(AskingBenchmark):
         )
 
 
-def _read_split(data_dir: Path, split: str) -> dict[int, PopeQuestion]:
-    path = require_file(data_dir, f"coco_pope_{split}.json", benchmark="pope")
+class POPEonAOKVQA(POPE):
+    """POPE's three splits of questions on A-OKVQA, which has COCO's images; the options are those of POPE."""
+
+    name = "pope-aokvqa"
+    title = "POPE on A-OKVQA"
+    dataset = _dataset(
+        *("pope-aokvqa", "aokvqa", "A-OKVQA", "coco-val2014", f"{_VCD}/aokvqa", _VCD_PAGE),
+        "900c244605e8d43626b9579a110e3631e534cddc2aff27fe91e3f080e15d4446",
+        "792d586a875c197362256b25e9252cc97df6fa1dca5aca72a53eba560414d6b7",
+        "87f9acb460fcb690f9120c6d69eb05cfedadab5af5eb385b5201fd48bfc6670c",
+    )
+    on = "aokvqa"
+
+
+class POPEonGQA(POPE):
+    """POPE's three splits of questions on GQA; the options are those of POPE."""
+
+    name = "pope-gqa"
+    title = "POPE on GQA"
+    dataset = _dataset(
+        *("pope-gqa", "gqa", "GQA", "gqa", f"{_VCD}/gqa", _VCD_PAGE),
+        "1c1117ce33df2eae0d7b04827896caff1f79dac7b99b9e1b0c87a415066cff98",
+        "e48e138bd61dd3bc4ec35cc8d4357b4dbfc68f0e704283a92217325585a17653",
+        "64a3bdeb8d24c02d175eafa5e1b24bc7fd611efa95bb87a031c880e548aef094",
+    )
+    image_dataset = GQA
+    on = "gqa"
+
+
+def _read_split(pope: POPE, split: str) -> dict[int, PopeQuestion]:
+    path = require_file(pope.data_dir, f"{pope.on}_pope_{split}.json", benchmark=pope.name)
     found: dict[int, PopeQuestion] = {}
     for number, question in _questions_of(path, split):
         if number in found:

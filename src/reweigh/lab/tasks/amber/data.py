@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Question, Record, Response, Summary
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, find_files, parsing, require_file
+from reweigh.lab.tasks.data import Dataset, File, find_files, parsing, require_file
 
 GENERATIVE, DISCRIMINATIVE = "generative", "discriminative"
 _OTHER = {GENERATIVE: DISCRIMINATIVE, DISCRIMINATIVE: GENERATIVE}

@@ -14,16 +14,15 @@ from reweigh.lab.tasks.base import Benchmark, Id, Item, Record, Response, Summar
 from reweigh.lab.tasks.chair.mentions import MentionFinder, Variant, Vocabulary
 from reweigh.lab.tasks.chair.metrics import METRICS, caption_item, figures
 from reweigh.lab.tasks.chair.truth import CocoTruth, ReadyTruth, read_manifest, sample_images
-from reweigh.lab.tasks.coco import COCO_URL, COCO_VAL2014, Coco, image_names
-from reweigh.lab.tasks.data.fetch import File
-from reweigh.lab.tasks.data.store import Dataset, require_file
+from reweigh.lab.tasks.coco import COCO_TRAIN2014, COCO_URL, COCO_VAL2014, Coco, image_names
+from reweigh.lab.tasks.data import Dataset, File, folder_of, require_file
 from reweigh.lab.tasks.language import Language, language
 from reweigh.text import DESCRIBE
 
 MAX_NEW_TOKENS = 512
 IMAGES = 500
 
-_SOURCE = "https://raw.githubusercontent.com/LisaAnne/Hallucination/master"
+_SOURCE = "https://raw.githubusercontent.com/LisaAnne/Hallucination/d0e65fefe9d780a641126b4eccdb003ca99a4858"
 DATASET = Dataset(
     name="chair",
     title="CHAIR: synonym table and COCO 2014 annotations",
@@ -91,6 +90,12 @@ class CHAIR(Benchmark):
         super().__post_init__()
         if self.images < 1:
             raise InputError(f"cannot draw {self.images} images", hint="give a whole number, 1 or more")
+
+    @property
+    def own_images(self) -> Path | None:
+        """The training images, if the records are drawn from them and ``reweigh data`` has fetched them."""
+        folder = folder_of(COCO_TRAIN2014)
+        return folder if self.split == "train" and folder.is_dir() else None
 
     @cached_property
     def finder(self) -> MentionFinder:

@@ -1,1 +1,0 @@
-"""The benchmarks' files: downloaded completely or not at all, checked, unpacked safely."""
