@@ -79,7 +79,9 @@ class References(Study):
 
     def compute(self, material: Material) -> Frame:
         middle, reference, mass = held_out(material)
-        return errors(middle, reference, mass, material.table.scale, **material.draws)
+        return errors(
+            middle, reference, mass, material.table.scale, seed=material.runs.seed, **material.draws
+        )
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         lines = []
@@ -137,7 +139,7 @@ def errors(
             reduction = 1 - specific / plain if plain else float("nan")
             return {SPECIFIC: specific, GLOBAL: plain, REDUCTION: reduction}
 
-        found = bootstrap(len(own), figures, resamples=resamples, seed=seed)
+        found = bootstrap(len(own), figures, resamples=resamples)
         mixed = np.array([aggregate(one, mass) for one in shuffled])
         spread = Estimate(float(np.median(mixed)), float(mixed.min()), float(mixed.max()))
         chance = (1 + int((mixed <= found[SPECIFIC].number).sum())) / (SHUFFLES + 1)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.lab.bootstrap import Times, bootstrap
+from reweigh.lab.bootstrap import SEED, Times, bootstrap
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import Dots, Filled, Study, percent, row, too_few
@@ -173,7 +173,7 @@ class Tokens(Study):
                 yield Filled("ICC", quantity.removeprefix("ICC "), one.estimate)
 
 
-def decompose(observations: Observations, *, resamples: int, seed: int) -> Frame:
+def decompose(observations: Observations, *, resamples: int, seed: int = SEED) -> Frame:
     """Compute shares and correlations of some observations."""
     rows: list[Row] = []
     for weighting, least in [*((BALANCED, least) for least in LEAST), (WEIGHTED, 1)]:
