@@ -89,6 +89,7 @@ def material(
         arm=arms.__getitem__,
         pieces=lambda: (PIECES, {SPECIAL}),
         beta=beta,
-        draws={"resamples": resamples, "seed": 3},
+        draws={"resamples": resamples},
+        runs=SimpleNamespace(seed=3),
         is_embedded=False,
     )

@@ -102,7 +102,11 @@ def material(tokens, keys=None, evaluation=40):
     held = [f"{number:03d}.png#{number}" for number in range(evaluation)]
     calibration = Corpus(None, keys or [f"c{number}.png#x{number}" for number in range(40)])
     return SimpleNamespace(
-        table=made, evaluation=Corpus(seen(), held), calibration=calibration, draws=OPTIONS
+        table=made,
+        evaluation=Corpus(seen(), held),
+        calibration=calibration,
+        draws={"resamples": 40},
+        runs=SimpleNamespace(seed=1),
     )
 
 
