@@ -63,7 +63,14 @@ def encode(
         nested = family_of(model.config).nested_images  # an empty list for rows without pictures
         shown = [list(row) for row in images]
         arguments["images"] = shown if nested else [picture for row in shown for picture in row]
-    batch = processor(**arguments)
+    try:
+        batch = processor(**arguments)
+    except ValueError as error:  # some processors count the placeholders themselves
+        marks = _picture_marks(model, processor)
+        for text, pictures in zip(texts, images, strict=True):
+            if pictures and not any(mark in text for mark in marks):
+                raise _no_place(processor, text) from error
+        raise
     _check_placeholders(model, processor, images, batch["input_ids"], texts)
     inputs = dict(batch.to(input_device(model)))
     for name, value in inputs.items():
@@ -130,16 +137,21 @@ def check_prompt(model: Any, processor: Any, prompt: str) -> None:
         prompt.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"the prompt {prompt!r:.200} is not valid Unicode ({error.reason})") from error
-    tokenizer = tokenizer_of(processor)
-    marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
-    if hasattr(tokenizer, "convert_ids_to_tokens"):
-        marks += tokenizer.convert_ids_to_tokens(sorted(placeholder_ids(model.config)))
-    for mark in marks:
-        if isinstance(mark, str) and mark and mark in prompt:
+    for mark in _picture_marks(model, processor):
+        if mark in prompt:
             raise InputError(
                 f"the prompt contains {mark!r}, which this model uses as the place of a picture",
                 hint="leave it out: the picture's place is in the template",
             )
+
+
+def _picture_marks(model: Any, processor: Any) -> list[str]:
+    """Return the texts that stand for a picture before or after the processor repeats them for its features."""
+    tokenizer = tokenizer_of(processor)
+    marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        marks += tokenizer.convert_ids_to_tokens(sorted(placeholder_ids(model.config)))
+    return [mark for mark in marks if isinstance(mark, str) and mark]
 
 
 def _check_placeholders(
@@ -149,10 +161,12 @@ def _check_placeholders(
     known = placeholder_ids(model.config)
     for pictures, row, text in zip(images, input_ids.tolist(), texts, strict=True):
         if known and pictures and known.isdisjoint(row):
-            token = getattr(processor, "image_token", None)
-            raise InputError(
-                f"the prompt has no place for the image: {text!r} has no image placeholder",
-                hint=f"put {token} into the template"
-                if token
-                else "put the model's image token into the template",
-            )
+            raise _no_place(processor, text)
+
+
+def _no_place(processor: Any, text: str) -> InputError:
+    token = getattr(processor, "image_token", None) or "the model's image token"
+    return InputError(
+        f"the prompt has no place for the image: {text!r} has no image placeholder",
+        hint=f"put {token} into the template",
+    )

@@ -100,7 +100,7 @@ def test_evidence_of_another_head_or_that_is_not_a_number_is_refused(case):
     attached = attach(case)
     [found] = reweigh.measure(case.model, inputs, layers=[attached.layer])
     short = dataclasses.replace(found, values=found.values[:, :-1])
-    with attached.request(evidence=[short]), pytest.raises(InputError, match="head"):
+    with attached.request(evidence=[short]), pytest.raises(InputError, match="ranks 400"):
         logits(case, inputs)
     for values in (found.values * 1000, -found.values, found.values + 1):
         with (
