@@ -316,7 +316,7 @@ def test_doctor_prints_anatomy_positions_and_verdict(cli, checkpoint, photo):
         "LlavaForConditionalGeneration (family llava, float32 on cpu)",
         "model.language_model.layers (4)",
         "model.language_model.norm",
-        "lm_head (400 tokens, lens in float32)",
+        "lm_head (400 rows, 400 of them ranked, lens in float32)",
         "16 of ",
         "tile 0: 4x4",
         "verdict: supported",

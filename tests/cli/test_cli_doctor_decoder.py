@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reweigh.cli import plugin
-from reweigh.rivals import DECODERS, doctor
+from reweigh.doctor import decoder as doctor
+from reweigh.rivals import DECODERS
 
 PLUGIN = """
 import torch
