@@ -29,16 +29,18 @@ FUNCTION_WORDS = frozenset(
     """.split()  # noqa: SIM905  # a paragraph reads better than a column of quotes
 )
 """Words that name nothing a picture could show: articles, prepositions, pronouns, small numbers, words of place."""
+NEVER_JUDGED = FUNCTION_WORDS | {"image", "images", "photo", "photograph", "picture", "pictures"}
+"""Function words, and words for the picture itself, as in "The image shows"."""
 
 
 def may_name(word: str) -> bool:
-    """Whether a word could name something a picture shows: it has a letter and is not a function word.
+    """Whether a word could name something a picture shows: it has a letter and is not in `NEVER_JUDGED`.
 
-    >>> [may_name(word) for word in ("sofa.", "The", "dog's", "3,", "there")]
+    >>> [may_name(word) for word in ("sofa.", "The", "dog's", "3,", "image")]
     [True, False, True, False, False]
     """
     letters = [place for place, character in enumerate(word) if character.isalpha()]
-    return bool(letters) and word[letters[0] : letters[-1] + 1].lower() not in FUNCTION_WORDS
+    return bool(letters) and word[letters[0] : letters[-1] + 1].lower() not in NEVER_JUDGED
 
 
 def replace_surrogates(text: str) -> str:

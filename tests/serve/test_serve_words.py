@@ -11,7 +11,7 @@ import pytest
 
 import reweigh
 from reweigh.method.check import THRESHOLD, Checked, CheckedToken
-from reweigh.text import FUNCTION_WORDS
+from reweigh.text import NEVER_JUDGED
 
 WORDS = Path(reweigh.__file__).parent / "serve" / "static" / "js" / "words.js"
 STATES = {"fine": "supported", "short": "unsupported", "unknown": "not judged", "plain": "not judged"}
@@ -33,7 +33,7 @@ def test_the_page_judges_words_as_the_detector_does():
     checked = Checked(TEXT, tuple(tokens))
     assert "".join(piece for piece, _ in PIECES) == TEXT
     told = checked.to_json()
-    rules = {"threshold": THRESHOLD, "function_words": sorted(FUNCTION_WORDS)}
+    rules = {"threshold": THRESHOLD, "function_words": sorted(NEVER_JUDGED)}
     script = f"""
         import {{ cut, judge, judgeBy }} from "{WORDS.as_uri()}";
         judgeBy({json.dumps(rules)});

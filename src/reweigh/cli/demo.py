@@ -46,6 +46,7 @@ def demo(
 def _print(outcome: Demonstration, cases: list[Case]) -> None:
     from reweigh.lab.arms.demo import figures_table
     from reweigh.lab.views.examples import answer, colored_text, mention_spans
+    from reweigh.marks import MARKS
 
     console = common.console()
     session = outcome.session
@@ -60,4 +61,8 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
         for arm, run in outcome.scored.items():
             item, text = answer(run, case.scene.id)
             console.print(f"{arm:8}", colored_text(text, mention_spans(item, text)))
-    console.print("\n[blue]grounded[/blue]  [bold red]hallucinated[/bold red]")
+    legend = (
+        f"[{mark.terminal}]{mark.title}[/] {mark.meaning}"
+        for mark in (MARKS["grounded"], MARKS["hallucinated"])
+    )
+    console.print(f"\n{', '.join(legend)}")

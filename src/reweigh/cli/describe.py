@@ -180,11 +180,11 @@ def _print_checked(found: Checked) -> None:
     from reweigh.method.check import THRESHOLD
 
     unsupported, unknown = found.unsupported(), found.not_judged()
-    spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
-    spans += [Span(one.start, one.end, "unknown") for one in unknown]
+    spans = [Span(one.start, one.end, "unsupported") for one in unsupported]
+    spans += [Span(one.start, one.end, "unjudged") for one in unknown]
     common.console().print(colored_text(found.text, spans))
     for one in unsupported:
-        typer.echo(f"  {_bare(one.text)}: unsupported, {one.ratio:.0%} of its usual evidence")
+        typer.echo(f"  {_bare(one.text)}: lacks support, {one.ratio:.0%} of its usual evidence")
     if not unsupported:
         typer.echo(f"  no word that was judged has less than {THRESHOLD:.0%} of its usual evidence")
     if unknown:

@@ -25,7 +25,7 @@ from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
 from reweigh.serve.wire import CheckRequest, Conversation, HeatRequest
-from reweigh.text import DESCRIBE, FUNCTION_WORDS
+from reweigh.text import DESCRIBE, NEVER_JUDGED
 from reweigh.world.scenes import SIZE
 from reweigh.world.scenes import scene as draw_scene
 
@@ -66,7 +66,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
             "positions": found["visual_positions"]["count"],
             "tiles": [{"tile": tile, "rows": rows, "cols": cols} for tile, rows, cols in tiles],
         },
-        "check": {"threshold": THRESHOLD, "function_words": sorted(FUNCTION_WORDS)},
+        "check": {"threshold": THRESHOLD, "function_words": sorted(NEVER_JUDGED)},
         "decoders": served.decoders(),
         "limits": {
             "image_bytes": bounds.image_bytes,

@@ -28,7 +28,7 @@ def test_terminal_keeps_the_text_and_styles_the_mentions() -> None:
     assert shown.plain == TEXT
     assert [(span.start, span.end, span.style) for span in shown.spans] == [
         (2, 5, "blue"),
-        (12, 16, "bold red"),
+        (12, 16, "bold red reverse"),
     ]
 
 

@@ -10,13 +10,14 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reweigh.errors import InputError, ReweighError
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.base import Id, Item
 from reweigh.lab.views.html import Html, card, element, join, legend, picture
 from reweigh.lab.views.page import Page
+from reweigh.marks import MARKS, Kind
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,8 +29,6 @@ OPEN = 6
 FindImage = Callable[[Id], Path | None]
 """From an item's id to its image file, or None if it is not found."""
 AnyId = TypeVar("AnyId", bound=Id)
-Kind = Literal["grounded", "hallucinated", "changed", "unknown"]
-TERMINAL = {"grounded": "blue", "hallucinated": "bold red", "changed": "yellow", "unknown": "dim underline"}
 
 
 class Span(NamedTuple):
@@ -72,7 +71,7 @@ def colored_text(text: str, spans: Iterable[Span]) -> Text:
 
     shown = Text()
     for run, span in pieces(text, spans):
-        shown.append(run, style="" if span is None else TERMINAL[span.kind])
+        shown.append(run, style="" if span is None else MARKS[span.kind].terminal)
     return shown
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
+from reweigh.marks import MARKS, Kind
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -99,13 +101,10 @@ def card(small: Html | None, *body: str) -> Html:
     )
 
 
-def legend() -> Html:
-    """Say what the colors of mentions mean."""
-    return element(
-        "p",
-        element("span", "grounded", class_="grounded"),
-        " is in the image, ",
-        element("span", "hallucinated", class_="hallucinated"),
-        " is not.",
-        class_="muted",
-    )
+def legend(*kinds: Kind) -> Html:
+    """Say what marks of a text mean, by default those of mentions whose truth is known."""
+    said = [
+        join([element("span", MARKS[kind].title, class_=kind), f" {MARKS[kind].meaning}"])
+        for kind in kinds or ("grounded", "hallucinated")
+    ]
+    return element("p", join(said, ", "), ".", class_="muted")

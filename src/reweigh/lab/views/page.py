@@ -14,6 +14,7 @@ from reweigh.lab.estimate import Estimate
 from reweigh.lab.views.charts import Draw, alt_text, dots, inline
 from reweigh.lab.views.html import Html, element, figure, join
 from reweigh.lab.views.table import Cell, Column, Table
+from reweigh.marks import STYLE as MARKS_STYLE
 from reweigh.text import in_words
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Page:
             element("meta", charset="utf-8"),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", self.title),
-            element("style", Html(f"\n{STYLE.read_text(encoding='utf-8')}")),
+            element("style", *(Html(f"\n{one.read_text(encoding='utf-8')}") for one in (MARKS_STYLE, STYLE))),
         ]
         body = [element("h1", self.title)]
         body += [element("p", self.lead, class_="lead")] if self.lead else []
