@@ -3,5 +3,5 @@
     python -m bench                       # rank kernels and the step's edit, for the shapes of five models
     python -m bench kernels -s llava-1.5  # one shape
 
-They run from a clone. To measure what decoding costs on your own model, use ``reweigh speed MODEL``.
+They run from a clone. What decoding costs on your own model is in the table of ``reweigh compare MODEL``.
 """

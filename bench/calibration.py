@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from bench.report import Measurement
+from bench.timing import Rounds, Variant
 from reweigh.calibration.calibrate import calibrate
-from reweigh.speed.report import Measurement
-from reweigh.speed.timing import Rounds, Variant
 
 BATCHES = (1, 10, 50)
 GOAL = 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.generation import Subject, describing
 from reweigh.attached import attach
 from reweigh.families.load import load
-from reweigh.speed.generation import Subject, describing
 from reweigh.world import path, table_path
 from reweigh.world.scenes import scene, scenes
 

@@ -9,11 +9,11 @@ from functools import partial
 
 import torch
 
+from bench.generation import Subject, generate
+from bench.report import Measurement
 from bench.step import step_edit
+from bench.timing import Rounds, Variant
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.generation import Subject, generate
-from reweigh.speed.report import Measurement
-from reweigh.speed.timing import Rounds, Variant
 
 POSITIONS = (72, 144, 288, 576)
 VOCABULARIES = (1500, 8000, 32000, 64000, 128000, 256000)

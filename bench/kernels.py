@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.report import Measurement, peak_mib
+from bench.timing import Rounds, Timing, Variant
 from reweigh.errors import require_known
 from reweigh.method.kernels import available_kernels
 from reweigh.method.lens import CHUNK
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.report import Measurement, peak_mib
-from reweigh.speed.timing import Rounds, Timing, Variant
 
 
 @dataclass(frozen=True)

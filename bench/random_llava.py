@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.generation import Subject
 from reweigh.attached import attach
-from reweigh.speed.generation import Subject
 from reweigh.tables.table import ReferenceTable
 
 VOCAB = 32000

@@ -14,11 +14,11 @@ from io import BytesIO
 from typing import Any
 
 from bench.embedded import embedded_model
+from bench.report import Measurement, release_memory
+from bench.timing import Rounds, Variant, median_estimate
 from reweigh.errors import ReweighError
 from reweigh.memory import Memory
 from reweigh.peak_memory import resident_bytes
-from reweigh.speed.report import Measurement, release_memory
-from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
 
 AT_ONCE = 16

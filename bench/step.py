@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from bench.kernels import Shape
+from bench.report import Measurement
+from bench.timing import Rounds
 from reweigh.method.edit import StepEditor
-from reweigh.speed.report import Measurement
-from reweigh.speed.timing import Rounds
 
 BATCHES = (1, 8)
 GOAL = 0.03

@@ -29,7 +29,6 @@ ORDER = (
     "world",
     "lab",
     "serve",
-    "speed",
     "integrations",
     "cli",
 )

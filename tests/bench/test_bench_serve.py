@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.serve import serve_figures
-from reweigh.speed.timing import Rounds
+from bench.timing import Rounds
 
 
 @pytest.mark.slow

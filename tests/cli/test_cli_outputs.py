@@ -35,7 +35,6 @@ COMMANDS: dict[str, list[str]] = {
         *("compare", "world", "-m", "base,asd,projectaway", "-o", "{out}", *SHORT, "--tuning-limit", "12"),
     ],
     "study": ["study", "scale", "world", "--paper", "-o", "{out}", *SHORT],
-    "speed": ["speed", "world", "-r", "1", "--max-new-tokens", "2", "-o", "{out}"],
     "describe": ["describe", "world", "{place}/scene.png", "--why", "--plot", "{out}/step.svg"],
     "demo": ["demo", "--quick", "--scenes", "10", "-o", "{out}/report.html"],
     "world draw": ["world", "draw", "--count", "2", "--boxes", "-o", "{out}"],

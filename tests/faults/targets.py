@@ -22,8 +22,8 @@ from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.engines.answer import Answer
-from reweigh.files.outputs import claim, write_output, write_sealed_output
-from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
+from reweigh.files.outputs import claim, write_output
+from reweigh.files.seals import sha256_tensors, write_sealed
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -42,7 +42,6 @@ from reweigh.lab.tasks.base import BENCHMARKS
 from reweigh.lab.tasks.judge import CachedJudge, Request
 from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
-from reweigh.speed.timing import Rounds
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
@@ -347,31 +346,6 @@ def read_corpus(folder: Path) -> Reading:
     )
 
 
-def make_speed(folder: Path) -> None:
-    rounds = Rounds(3, folder, {"cores": 2}, clock=iter(np.arange(0.0, 90.0, 0.5)).__next__)
-    rounds.compare("step", {"greedy": lambda: None, "edited": lambda: None})
-    write_sealed_output(folder / "speed.json", {"rounds": 3, "figures": [{"ratio": [1.01, 1.0, 1.02]}]})
-
-
-def read_speed(folder: Path) -> Reading:
-    """Lost rounds are measured again; those that are there must be as they were."""
-    kept = Rounds(3, folder, {"cores": 2})._kept("step", ["greedy", "edited"])
-    return Rounded([read_sealed(folder / "speed.json"), *kept])
-
-
-class Rounded(list):  # type: ignore[type-arg]
-    """Rounds of a measurement; two agree if no round of the one contradicts the other's."""
-
-    def __eq__(self, other: object) -> bool:
-        assert isinstance(other, list)
-        pairs = zip(self[1:], other[1:], strict=False)
-        return self[0] == other[0] and all(
-            one[key] == two[key] for one, two in pairs for key in one.keys() & two.keys()
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def make_outputs(folder: Path) -> None:
     for name in ("page.md", "page.html"):
         write_output(folder / name, f"an output of ours, {name}\n" * 9)
@@ -402,7 +376,6 @@ TARGETS = (
     Target("ablation, comparison", make_numbers, lambda folder: read_results([folder])),
     Target("study", make_study, read_studies),
     Target("study corpus", make_corpus, read_corpus),
-    Target("speed", make_speed, read_speed),
     Target("outputs", make_outputs, read_outputs),
 )
 

@@ -34,7 +34,7 @@ BUG = 70
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("demo", "doctor"),
     "Use": ("describe", "serve", "calibrate", "table"),
-    "Measure": ("eval", "compare", "tune", "ablate", "speed"),
+    "Measure": ("eval", "compare", "tune", "ablate"),
     "Paper": ("study", "reproduce"),
     "Maintain": ("data", "world"),
 }

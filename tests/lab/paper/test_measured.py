@@ -13,7 +13,7 @@ from reweigh.files.seals import write_sealed
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
-from reweigh.lab.paper.analyses.cost import Cost
+from reweigh.lab.paper.analyses.cost import EVIDENCE, Cost
 from reweigh.lab.paper.analyses.references import (
     GLOBAL,
     MASS,
@@ -119,18 +119,17 @@ def test_references() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_cost_of_another_model_does_not_stand_under_the_studied_one(order: tuple[int, int]) -> None:
-    rows = [row(5.0, quantity="evidence of one image and layer", case="my/model", unit="KiB")]
-    cases = [("model 7,000 M parameters", 1.01), ("embedded 3 M parameters", 1.9)]
+    rows = [row(375.0, quantity=EVIDENCE, case="my/model", unit="KiB")]
+    cases = [("my/model", 1.01), ("my/model-large", 1.9)]
     for case, ratio in (cases[index] for index in order):
         rows.append(row(ratio, quantity="latency, cached evidence", case=case, unit="x greedy"))
     found = Cost().fill(Frame(rows))["tab:efficiency-accounting"]
     assert found[Entry("latency, cached evidence", "ReWEIGH")].value == 1.01
 
 
-@pytest.mark.parametrize("case", ["embedded 3 M parameters", "model-large 13,000 M parameters"])
-def test_the_only_measured_cost_is_left_out_if_it_is_of_another_model(case: str) -> None:
-    rows = [row(5.0, quantity="evidence of one image and layer", case="my/model", unit="KiB")]
-    rows.append(row(1.9, quantity="latency, cached evidence", case=case, unit="x greedy"))
+def test_the_only_measured_cost_is_left_out_if_it_is_of_another_model() -> None:
+    rows = [row(375.0, quantity=EVIDENCE, case="my/model", unit="KiB")]
+    rows.append(row(1.9, quantity="latency, cached evidence", case="my/model-large", unit="x greedy"))
     found = Cost().fill(Frame(rows))["tab:efficiency-accounting"]
     assert list(found) == [Entry("cache per image (KiB)", "ReWEIGH")]
 

@@ -63,7 +63,7 @@ def test_the_protocol_is_the_papers(coco, tmp_path):
         one.name: one for one in Protocol("m", coco, tmp_path, judge=["--judge-option", "model=m"]).steps()
     }
     assert list(steps)[:4] == ["calibrate", "tune", "chair", "amber"]
-    assert list(steps)[-3:] == ["speed", "ablate", "study"]
+    assert list(steps)[-2:] == ["ablate", "study"]
     assert ",".join(METHODS) == "base,vcd,opera,dola,pai,revisit,reweigh"
     assert steps["calibrate"].descriptions == 500
     assert steps["calibrate"].command.count("--layer") == 3

@@ -26,7 +26,7 @@ REFERENCE = "LLaVA-1.5-7B"
 SIGNS = {1: ">", 0: "=", -1: "<"}
 
 FIRST = {
-    "cost": "reweigh speed MODEL --table TABLE -o study/speed",
+    "cost": "reweigh compare MODEL -b chair -m base,reweigh --table TABLE -o study/comparison",
     "grid": "reweigh tune MODEL -b chair --table TABLE -o study/tuning",
 }
 """What a study reads and does not run itself."""

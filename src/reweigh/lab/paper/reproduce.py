@@ -1,7 +1,7 @@
 """The paper's protocol as a list of commands: what each needs, what is missing, and how long it may take.
 
 Calibrate on 500 images of COCO's train2014 (seed 4242) and tune on 500 others (seed 42), then compare ReWEIGH with the five
-rivals on 500 images of val2014 and on AMBER, MMHal-Bench and MM-Vet, measure its cost, ablate it, compute every analysis.
+rivals on 500 images of val2014 and on AMBER, MMHal-Bench and MM-Vet, ablate it, compute every analysis.
 Each step is a command that a person could type and that resumes by itself.
 """
 
@@ -37,7 +37,6 @@ METHODS = {
     "reweigh": "ReWEIGH",
 }
 """The decoders of the paper's tables, and what it calls them."""
-RIVALS = tuple(name for name in METHODS if name not in ("base", "reweigh"))
 IMAGES, TUNING_SEED, CALIBRATION_SEED = 500, 42, 4242
 LAYERS = (-3, -2, -1)
 POINTS = 18
@@ -161,17 +160,14 @@ class Protocol:
         yield Step("calibrate", ("calibrate", model, *read, "-o", str(table)), n)
         tuning = ("tune", model, *chair, *chosen, "-o", str(study / "tuning"))
         yield Step("tune", tuning, n * (1 + POINTS * ours))
-        compare = ("compare", model, *chair, *methods, *chosen, "-o", str(self.out / "chair"))
+        compare = ("compare", model, *chair, *methods, *chosen, "-o", str(study / "comparison"))
         yield Step("chair", compare, n * every)
         yield self._amber(methods, chosen, every)
         yield from self._judged(chosen, factors)
-        rivals = [part for name in RIVALS for part in ("--rival", name)]
-        yield Step(
-            "speed", ("speed", model, *rivals, *self._short(), *chosen, "-o", str(study / "speed")), 50.0
-        )
         ablation = ("ablate", model, *chair, *chosen, "-o", str(self.out / "ablation"))
         yield Step("ablate", ablation, n * ARMS * ours)
-        results = (self.out / name for name in ("ablation", "amber", "chair", "judged"))
+        finished = (self.out / name for name in ("ablation", "amber", "judged"))
+        results = (*finished, study / "comparison")
         shown = [part for folder in results for part in ("--results", str(folder)) if folder.is_dir()]
         given = ["--calibration", str(self.manifest), "--paper", "-o", str(study), *shown]
         yield Step("study", ("study", "all", model, *chair, *given, *chosen), n * ANALYSES)

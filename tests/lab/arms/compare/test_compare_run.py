@@ -19,7 +19,7 @@ from reweigh.cli.app import app
 from reweigh.engines.answer import Answer
 from reweigh.engines.transformers.answers import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
-from reweigh.lab.arms.compare.cost import Total, measured, timed
+from reweigh.lab.arms.compare.cost import Total, measured, memory_of, timed
 from reweigh.lab.arms.compare.methods import (
     CONTROLS,
     make_method,
@@ -191,9 +191,50 @@ def test_the_interval_of_cost_draws_the_same_batches_for_both():
     assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.03)
 
 
+def test_cached_evidence_is_timed_apart_and_compared_on_its_own_batches():
+    base = Total({("b", i): cost(1.0, 10, 100) for i in range(4)})
+    notes = {("b", i): cost(1.2, 10, 100) | ({"cached_seconds": 1.1} if i < 2 else {}) for i in range(4)}
+    found = Total(notes).over(base)
+    assert found["latency"].parts == pytest.approx((1.2, 1.2, 1.2))
+    assert found["latency_cached"].parts == pytest.approx((1.1, 1.1, 1.1))
+    assert "latency_cached" not in base.over(base)
+
+
+def test_the_device_is_waited_for_before_the_clock_is_read(monkeypatch):
+    """On a GPU, work that is only queued would look free, and the memory of the host says nothing."""
+    said = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: said.append("wait"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: said.append("reset"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7)
+    _, seconds, peak = measured(torch.device("cuda"), lambda: said.append("run"))
+    assert said == ["wait", "reset", "run", "wait"]
+    assert seconds > 0
+    assert peak == 7
+    assert memory_of("cuda") != memory_of("cpu") == memory_of(None)
+
+
+def test_only_reweigh_is_timed_with_cached_evidence_and_its_texts_stay(monkeypatch):
+    from reweigh import world
+    from reweigh.attached import attach
+    from reweigh.families.load import load as load_world
+    from reweigh.world.scenes import scene
+
+    model, processor = load_world(world.path(), device="cpu")
+    attached = attach(model, processor, table=world.table_path())
+    record = Record(id=1, image="x.png", prompt="What is there?", max_new_tokens=5)
+    pictures = [scene("evaluation", index=0).image()]
+    first, later = (Batch(start=start, records=[record], pictures=pictures, seed=5) for start in (0, 100))
+    ask = timed(attached)
+    answered = ask(first)
+    assert answered.note["cached_seconds"] > 0
+    assert "cached_seconds" not in ask(later).note, "the first 100 records are enough"
+    assert answered.answers == ask(later).answers
+    assert "cached_seconds" not in timed(make_method("base", model, processor, {}).session)(first).note
+
+
 @pytest.mark.parametrize(("n", "warned"), [(20, True), (99, True), (100, False), (500, False)])
 def test_a_comparison_says_how_many_records_it_is_of(n, warned):
-    note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None)
+    note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None, "of the host")
     assert note.startswith(f"{n} records of world")
     assert ("records decide nothing" in note) is warned
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.lab.arms.compare.cost import LATENCY, MEMORY, Total
+from reweigh.lab.arms.compare.cost import CACHED, CACHED_RECORDS, LATENCY, MEMORY, Total, memory_of
 from reweigh.lab.arms.compare.fluency import broken_share, degenerate
 from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
 from reweigh.lab.arms.compare.report import COST, Comparison
@@ -61,18 +61,21 @@ def compare(
     totals = {name: Total(found) for name, found in costs.items()}
     base = totals[methods[0].name]
     for name, total in totals.items():
-        for figure, cost in ((LATENCY, total.latency_over(base)), (MEMORY, total.memory_over(base))):
+        for figure, cost in total.over(base).items():
             rows.append(Row({"benchmark": None, "arm": name, "figure": figure, AGAINST: None}, cost))
     about = {
         "model": model,
         "reference": methods[0].name,
         "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
+        "memory": memory_of(benchmarks[0].model.get("device")),
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
-    notes = [_note(scored, base.seconds_per_token), *degenerate(methods, scored, broken)]
+    frame = Frame(rows, about)
+    notes = [_note(scored, base.seconds_per_token, about["memory"]), *_cached_note(frame, methods)]
+    notes += degenerate(methods, scored, broken)
     if any(decoder_of(method.name) in CONTROLS for method in methods):
         notes.append(CONTROLLED)
-    contrast = contrast_of(Frame(rows, about), methods, figure_columns(scored))
+    contrast = contrast_of(frame, methods, figure_columns(scored))
     return Comparison(model, methods, contrast, scored, notes)
 
 
@@ -105,13 +108,27 @@ def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple
     return Contrast(frame, rows, [*columns, *costs], reference=methods[0].name)
 
 
-def _note(scored: Mapping[str, Mapping[str, Scored]], per_token: float | None) -> str:
+def _note(scored: Mapping[str, Mapping[str, Scored]], per_token: float | None, memory: str) -> str:
     counts = {name: next(iter(found.values())).summary.n for name, found in scored.items()}
     records = ", ".join(f"{count:,} records of {name}" for name, count in counts.items())
     few = min(counts.values()) < DECIDING
     warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
     speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
     return (
-        f"{records}.{warned} Lat. and Mem. are time per token and peak memory relative to greedy, measured in turns in one "
-        f"run after a warm-up; the interval of Lat. draws batches, the same for both.{speed}"
+        f"{records}.{warned} Lat. and Mem. are time per token and peak memory ({memory}) relative to greedy; methods are "
+        f"interleaved in one run after a warm-up, and the interval of Lat. draws batches, the same for both.{speed}"
     )
+
+
+def _cached_note(frame: Frame, methods: Sequence[Method]) -> list[str]:
+    """Say what a method costs whose evidence was measured before, as in a second question about a picture."""
+    found = {
+        method.title: cost
+        for method in methods
+        if (cost := frame.get(benchmark=None, arm=method.name, figure=CACHED, against=None)) is not None
+    }
+    return [
+        f"With evidence that was measured before, the time per token of {title} is {cost.text(3)} times greedy's "
+        f"(first {CACHED_RECORDS} records of each benchmark)."
+        for title, cost in found.items()
+    ]

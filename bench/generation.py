@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.report import Measurement, peak_mib
+from bench.timing import OwnClock, Reading, Rounds, Timing
 from reweigh.attached import Attached
 from reweigh.engines.base import Pass
 from reweigh.engines.transformers.manager import HookManager, image_pass, watching
@@ -24,8 +26,6 @@ from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.measuring import measure
 from reweigh.method.evidence import Evidence
 from reweigh.rivals import DECODERS, decoder
-from reweigh.speed.report import Measurement, peak_mib
-from reweigh.speed.timing import OwnClock, Reading, Rounds, Timing
 
 
 @dataclass(frozen=True)

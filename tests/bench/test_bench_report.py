@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import reweigh
-from bench import kernels
+from bench import generation, kernels
+from bench.generation import Subject
 from bench.random_llava import random_llava
-from reweigh.cli.app import app
+from bench.report import Measurement, build_report, case_table, machine, peak_mib
+from bench.timing import Rounds
 from reweigh.errors import UnknownNameError
-from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
-from reweigh.speed import generation
-from reweigh.speed.generation import Subject
-from reweigh.speed.report import Measurement, build_report, case_table, machine, peak_mib
-from reweigh.speed.timing import Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
 
@@ -144,24 +139,3 @@ def test_the_machine_is_described() -> None:
     for _ in range(2):  # what the first run freed does not hide what the second needs
         taken = peak_mib(lambda: [np.ones(2_000) for _ in range(8_000)])
         assert taken is None or 90 < taken < 200
-
-
-def test_the_command_times_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
-    asked = [
-        "speed",
-        "world",
-        "-r",
-        "1",
-        "--max-new-tokens",
-        "3",
-        "--json",
-        "-o",
-        str(tmp_path),
-    ]
-    told = CliRunner().invoke(app, asked)
-    assert told.exit_code == 0, told.output
-    report = json.loads(told.stdout)
-    assert report == read_sealed(tmp_path / "speed.json")
-    assert {one["part"] for one in report["figures"]} == {"generation", "share", "evidence"}
-    assert "embedded" in report["figures"][0]["case"]

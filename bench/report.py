@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from bench.timing import KEPT, OWNER
 from reweigh.files.seals import require_own_rows
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -23,7 +24,6 @@ from reweigh.lab.views.report import Report, claim_report
 from reweigh.lab.views.table import Cell, Column, Table
 from reweigh.peak_memory import peak_bytes, reset_peak, resident_bytes
 from reweigh.provenance import package_versions, versions
-from reweigh.speed.timing import KEPT, OWNER
 from reweigh.text import in_words
 
 FILES = ("speed.md", "speed.html", "speed.json")
@@ -103,7 +103,7 @@ def build_report(machine: Mapping[str, Any], rounds: int, measured: Sequence[Mea
 
 def build_page(machine: Mapping[str, Any], measured: Sequence[Measurement]) -> Page:
     """Return a table and a drawing of each case, and the machine."""
-    page = Page("What it costs here", lead=str(machine["processor"]), footer="Written by reweigh speed.")
+    page = Page("What it costs here", lead=str(machine["processor"]), footer="Written by python -m bench.")
     for title, some in groupby(measured, key=lambda one: one.title):
         rows = list(some)
         page.section(title).table(case_table(rows))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reweigh.speed.timing import OwnClock
+from bench.timing import OwnClock
 
 
 class Worker:

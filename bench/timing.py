@@ -28,7 +28,7 @@ Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
 """What one round measured: for each variant its seconds, and what else the run noted."""
 
-KEPT, OWNER = "runs.jsonl", "reweigh speed"
+KEPT, OWNER = "runs.jsonl", "bench"
 
 
 class Reading(dict[str, float]):
