@@ -91,6 +91,25 @@ def test_what_a_grid_covers_is_reported_crops_and_centers():
     assert covers(views[-1:], centre=True) == ["centre"]
 
 
+def test_pieces_are_completed_to_words_as_the_model_would_write_them(house, reference):
+    tokenizer = reference.processor.tokenizer
+    said = tokenizer("The image shows a dog and a", add_special_tokens=False)["input_ids"]
+    [piece], [stop] = (
+        tokenizer(text, add_special_tokens=False)["input_ids"][:1] for text in (" motorcycle", ".")
+    )
+    assert tokenizer.decode([piece]) == " mot"
+    told = post(house, "words", messages=[user(picture(8))], said=said, tokens=[piece, stop]).json()
+    assert told == {"words": {str(piece): "motorcycle"}}, "punctuation is no piece of a word"
+    for wrong in (
+        {"said": [10**6], "tokens": [1]},
+        {"tokens": []},
+        {"tokens": [1] * 13},
+        {"said": [1] * 2000, "tokens": [1]},
+    ):
+        assert post(house, "words", messages=[user(picture(8))], **wrong).status_code == 400
+    assert "no image" in post(house, "words", messages=[user()], tokens=[1]).text
+
+
 def test_a_text_is_checked_as_the_command_checks_it(house, reference):
     text = "A dog and a person on a beach with a kite."
     told = post(house, "check", messages=[user(picture(3))], text=text).json()

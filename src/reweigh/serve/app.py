@@ -34,6 +34,7 @@ from reweigh.serve.wire import (
     CheckRequest,
     Conversation,
     HeatRequest,
+    WordsRequest,
     parse,
     read_body,
     unknown_name,
@@ -105,6 +106,7 @@ class Server:
             "/inspect/scene": ("GET", self.scene),
             "/inspect/measure": ("POST", self._question(Conversation, inspect.measure_all)),
             "/inspect/heat": ("POST", self._question(HeatRequest, inspect.heat)),
+            "/inspect/words": ("POST", self._question(WordsRequest, inspect.words)),
             "/inspect/check": ("POST", self._question(CheckRequest, inspect.check)),
         }
         for path, (method, handler) in routes.items():

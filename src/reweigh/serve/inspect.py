@@ -12,6 +12,7 @@ from typing import Any
 
 from reweigh import __version__
 from reweigh.engines.reader import Reader
+from reweigh.engines.transformers.observe import whole_words
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor import crops_center, tokenizer_of
@@ -24,10 +25,11 @@ from reweigh.serve.evidence import Support, recall_or_measure
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
-from reweigh.serve.wire import CheckRequest, Conversation, HeatRequest
+from reweigh.serve.wire import CheckRequest, Conversation, HeatRequest, WordsRequest
 from reweigh.text import DESCRIBE, NEVER_JUDGED
 from reweigh.world.scenes import SIZE
 from reweigh.world.scenes import scene as draw_scene
+from reweigh.world.vocabulary import object_names
 
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
@@ -46,7 +48,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
         "model": served.name,
         "version": __version__,
         "embedded": served.world,
-        "scenes": {"first": FIRST_SCENE, "wrong": WRONG_SCENE, "side": SIZE} if served.world else None,
+        "scenes": _scenes() if served.world else None,
         "prompt": DESCRIBE,
         "key_needed": key_needed,
         "reweigh": {
@@ -76,6 +78,11 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
             "context": served.context,
         },
     }
+
+
+def _scenes() -> dict[str, Any]:
+    """Return what the page knows of the embedded world: two scenes worth seeing, and what objects are called."""
+    return {"first": FIRST_SCENE, "wrong": WRONG_SCENE, "side": SIZE, "names": object_names()}
 
 
 def scene(served: Served, number: int) -> dict[str, Any]:
@@ -167,6 +174,20 @@ def check(served: Served, asked: CheckRequest, prepared: Prepared) -> dict[str, 
     (found,), _ = _evidence(served, prepared, [session.layer])
     checked = check_tokens(asked.text, ids, offsets, found.at(session.layer), session.table)
     return {**checked.to_json(), "layer": session.layer, "b0": session.table.scale}
+
+
+def words(served: Served, asked: WordsRequest, prepared: Prepared) -> dict[str, Any]:
+    """Complete the words that tokens begin after an answer's beginning, as the unedited model would."""
+    _require_image(prepared)
+    for token in (*asked.said, *asked.tokens):
+        if token >= served.anatomy.rows:
+            raise InputError(f"the language model's own vocabulary has no token {token}")
+    if served.context is not None and prepared.prompt_tokens + len(asked.said) >= served.context:
+        raise InputError(
+            f"the prompt and the words said fill the model's context ({served.context:,} tokens)"
+        )
+    found = whole_words(served.model, served.processor, prepared.inputs, asked.said, asked.tokens)
+    return {"words": {str(token): word for token, word in found.items()}}
 
 
 def _token_of(served: Served, word: str) -> int:

@@ -56,6 +56,10 @@ STOP_CHARACTERS = 256
 WORD_CHARACTERS = 100
 CHECK_CHARACTERS = 20_000
 """Characters of a text to check, about five times the longest answer that a server gives by default."""
+SAID = 4_096
+"""Tokens of an answer after which words are completed."""
+CANDIDATES = 12
+"""Tokens whose words are completed at once; each is a short generation."""
 VALUES = 10_000
 """Commas in a body beside those in its texts. Millions of fields would keep the event loop busy for a minute."""
 ECHOED_CHARACTERS = 60
@@ -224,6 +228,13 @@ class HeatRequest(Conversation):
 
     token: int | None = Field(default=None, ge=0)
     word: str | None = Field(default=None, max_length=WORD_CHARACTERS)
+
+
+class WordsRequest(Conversation):
+    """``POST /inspect/words``."""
+
+    said: list[Annotated[int, Field(ge=0)]] = Field(default=[], max_length=SAID)
+    tokens: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, max_length=CANDIDATES)
 
 
 class CheckRequest(Conversation):

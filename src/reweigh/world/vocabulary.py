@@ -46,17 +46,18 @@ def surfaces(name: str) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _lookup() -> dict[str, str]:
+def object_names() -> dict[str, str]:
+    """Return every name that objects have in text, with the object that it means."""
     return {form: name for name in CATALOGUE for pair in surfaces(name) for form in pair}
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    forms = sorted(_lookup(), key=len, reverse=True)
+    forms = sorted(object_names(), key=len, reverse=True)
     return re.compile(r"\b(?:" + "|".join(map(re.escape, forms)) + r")\b", re.IGNORECASE)
 
 
 def mentions(text: str) -> list[tuple[int, int, str, str]]:
     """Find each mention of an object: start, end, the words used, the object meant. The longest name wins."""
     found = _pattern().finditer(text)
-    return [(m.start(), m.end(), m.group(), _lookup()[m.group().lower()]) for m in found]
+    return [(m.start(), m.end(), m.group(), object_names()[m.group().lower()]) for m in found]
