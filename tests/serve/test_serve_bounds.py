@@ -71,9 +71,11 @@ def test_tokens_are_bounded(serving):
     small = serving(Bounds(prompt_tokens=40, new_tokens=5))
     answer = post(small, body(picture(0)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
-    assert post(small, body(max_tokens=6)).json()["error"]["param"] == "max_tokens"
-    done = post(small, {"model": MODEL, "messages": [user(text="Hi")]}).json()
-    assert done["usage"]["completion_tokens"] <= 5
+    asked = {"model": MODEL, "messages": [user(text="Hi")]}
+    for most, told in ((None, False), (5, False), (6, True), (16384, True)):
+        done = post(small, asked | {"max_tokens": most})
+        assert done.json()["usage"]["completion_tokens"] <= 5
+        assert ("; max_tokens=5" in done.headers["x-reweigh"]) == told
 
 
 def test_time_is_bounded_before_and_within_a_stream(serving, monkeypatch):

@@ -115,10 +115,21 @@ def render_chat(
     )
 
 
+OWN_ARGUMENTS = (
+    "messages",
+    "tools",
+    "documents",
+    "tokenize",
+    "add_generation_prompt",
+    "continue_final_message",
+)
+"""What a chat template reads, but callers of ours do not set."""
+
+
 def _check_arguments(processor: Any, given: Mapping[str, Any]) -> None:
     found = chat_template_of(processor) or ""
     text = " ".join(found.values()) if isinstance(found, Mapping) else found
-    ours = {"messages", "tools", "documents", *signature(processor.apply_chat_template).parameters}
+    ours = {*OWN_ARGUMENTS, *signature(processor.apply_chat_template).parameters}
     for name in given:
         if name in ours:
             raise InputError(f"the chat template's argument {name!r} cannot be set: it is part of the prompt")

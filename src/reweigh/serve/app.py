@@ -226,7 +226,8 @@ class Server:
             try:
                 pictures = read_pictures(found, self.bounds, deadline)
                 deadline.check()
-                prepared = self.served.prepare(asked.messages, pictures)
+                arguments = asked.chat_template_kwargs if isinstance(asked, ChatRequest) else None
+                prepared = self.served.prepare(asked.messages, pictures, arguments)
             except ReweighError as error:
                 raise problem_of(error, self.served.hidden, param="messages") from error
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)

@@ -27,7 +27,9 @@ from reweigh.serve.prepare import stack
 from reweigh.serve.recall import Recall
 from reweigh.serve.row import GrowingText, Picker, Piece, Row
 
-GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
+GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None} | {
+    "repetition_penalty": 1.0
+}
 """Each row picks its own token; ``generate`` only has to take it."""
 
 
@@ -164,9 +166,14 @@ class Writer(LogitsProcessor):
         for index, row in enumerate(self._rows):
             if row.done or row.left:
                 continue
-            picker = self._pickers[index]
-            token = best[index] if picker.greedy else picker.pick(scores[index])
-            self._write(index, token, scores[index])
+            picker, logits, token = self._pickers[index], scores[index], best[index]
+            if picker.penalizes:
+                own = input_ids[index, -row.prepared.prompt_tokens - row.written :]  # without the padding
+                logits = picker.penalized(own, logits)
+                token = int(logits.argmax())
+            if not picker.greedy:
+                token = picker.pick(logits)
+            self._write(index, token, logits)
             if token != best[index]:  # generate takes the highest
                 picked = scores.clone() if picked is scores else picked
                 picked[index] = -torch.inf

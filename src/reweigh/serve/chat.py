@@ -50,10 +50,11 @@ def make_rows(
             table_session = served.reweigh(table=table)
     except ReweighError as error:
         raise problem_of(error, served.hidden, param="reweigh") from error
-    if not streams(session) and (asked.logprobs or asked.temperature):
+    unsearched = [one for one in ("logprobs", "temperature", "repetition_penalty") if getattr(asked, one)]
+    if not streams(session) and unsearched:
         raise invalid(
-            "logprobs" if asked.logprobs else "temperature",
-            f"{name} is a search: it has no log-probabilities and no temperature",
+            unsearched[0],
+            f"{name} is a search: it has no log-probabilities, no temperature and no repetition penalty",
             code="unsupported_field",
         )
     sampling = Sampling.of(
@@ -61,6 +62,8 @@ def make_rows(
         session.decoder.generation,
         temperature=asked.temperature,
         top_p=asked.top_p,
+        top_k=asked.top_k,
+        repetition_penalty=asked.repetition_penalty,
     )
     most = _answer_length(served, bounds, asked, prepared.prompt_tokens)
     if options.trace and most * asked.n > TRACED_TOKENS:
@@ -141,18 +144,12 @@ def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
 
 
 def _answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
-    """Return how many tokens the answer may have."""
+    """Return how many tokens the answer may have: no more than the server and the model's context allow.
+
+    Evaluation harnesses ask for more than most models have (16,384), so a larger number is no error.
+    """
     room = bounds.new_tokens if served.context is None else min(bounds.new_tokens, served.context - prompt)
-    given = asked.max_completion_tokens or asked.max_tokens
-    if given is None:
-        return min(DEFAULT_TOKENS, room)
-    if given > room:
-        raise invalid(
-            "max_completion_tokens" if asked.max_completion_tokens else "max_tokens",
-            f"max_tokens is {given:,}; after a prompt of {prompt:,} tokens this server writes at most {room:,}",
-            code="context_length_exceeded" if room < bounds.new_tokens else "invalid_value",
-        )
-    return given
+    return min(asked.asked_tokens or DEFAULT_TOKENS, room)
 
 
 class Reply:
@@ -160,6 +157,7 @@ class Reply:
 
     def __init__(self, model: str, asked: ChatRequest, rows: Sequence[Row]) -> None:
         self._rows = rows
+        self._asked_tokens = asked.asked_tokens or 0
         self._head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -180,8 +178,12 @@ class Reply:
     def outcome(self) -> str:
         """Say what was done to the answers, for a header: edited with which beta, layer and table, or by which decoder.
 
-        ``changed`` is there once the answers are complete.
+        ``max_tokens`` is there if the request asked for more. ``changed`` is there once the answers are complete.
         """
+        most = self._rows[0].most
+        return self._edited() + (f"; max_tokens={most}" if most < self._asked_tokens else "")
+
+    def _edited(self) -> str:
         row = self._rows[0]
         table = "" if row.table in (None, DEFAULT) else f"; table={row.table}"
         if row.session is not row.table_session or not any(one.beta for one in self._rows):

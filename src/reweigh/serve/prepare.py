@@ -8,6 +8,7 @@ processor itself would.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,17 @@ async def find_pictures(
     messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None, hold: Callable[[int], None]
 ) -> dict[str, str | bytes]:
     """Find the images of a conversation by their place in it: data URLs as they are, the bytes of all others."""
-    urls = {
-        f"messages.{turn}.content.{index}.image_url": part.image_url.url
+    parts = {
+        f"messages.{turn}.content.{index}.image_url": part.image_url
         for turn, message in enumerate(messages)
         for index, part in enumerate(message.content)
         if isinstance(part, ImagePart)
     }
+    for param, part in parts.items():
+        if (part.min_pixels or 0) > bounds.image_pixels:
+            told = f"min_pixels is {part.min_pixels:,}; this server allows at most {bounds.image_pixels:,}"
+            raise invalid(f"{param}.min_pixels", told)
+    urls = {param: part.url for param, part in parts.items()}
     if len(urls) > bounds.images:
         told = f"{len(urls)} images were given; this server allows at most {bounds.images}"
         raise invalid("messages", told, code="too_many_images")
@@ -69,6 +75,19 @@ def read_pictures(found: Mapping[str, str | bytes], bounds: Bounds, deadline: De
         except ImageError as error:
             raise invalid(param, error.message, code="invalid_image", status=422) from None
     return pictures
+
+
+def resized(pictures: Sequence[Image], messages: Sequence[Message]) -> list[Image]:
+    """Bring each picture of a conversation to the area that its part asks for, in its own proportions."""
+    parts = [part for message in messages for part in message.content if isinstance(part, ImagePart)]
+    made = []
+    for picture, part in zip(pictures, parts, strict=True):
+        area, asked = picture.width * picture.height, part.image_url
+        wanted = min(max(area, asked.min_pixels or 0), asked.max_pixels or math.inf)
+        scale = math.sqrt(wanted / area)
+        size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+        made.append(picture if size == picture.size else picture.resize(size))
+    return made
 
 
 def _decoded(url: str, param: str, bounds: Bounds) -> bytes:

@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from reweigh.attached import Attached
 from reweigh.engines.session import Session
@@ -49,27 +54,38 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token."""
+    """Temperature 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``repetition_penalty`` 1 have no effect."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    repetition_penalty: float = 1.0
 
     @classmethod
     def of(
-        cls, settings: Any, method: Mapping[str, Any], *, temperature: float | None, top_p: float | None
+        cls,
+        settings: Any,
+        method: Mapping[str, Any],
+        *,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        repetition_penalty: float | None = None,
     ) -> Sampling:
         """Combine the model's settings with what the decoder needs and what the caller asks for; the caller wins."""
-        own = {name: getattr(settings, name, None) for name in ("do_sample", "temperature", "top_p", "top_k")}
+        names = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
+        own = {name: getattr(settings, name, None) for name in names}
         found = {**own, **{name: value for name, value in method.items() if name in own}}
-        default = cls()
+        default = cls(repetition_penalty=found["repetition_penalty"] or 1.0)
         if found["do_sample"]:
             warm = 1.0 if found["temperature"] is None else found["temperature"]
-            default = cls(warm, 1.0 if found["top_p"] is None else found["top_p"], found["top_k"] or 0)
+            top = 1.0 if found["top_p"] is None else found["top_p"]
+            default = cls(warm, top, found["top_k"] or 0, default.repetition_penalty)
         return cls(
             default.temperature if temperature is None else temperature,
             default.top_p if top_p is None else top_p,
-            default.top_k,
+            default.top_k if top_k is None else max(0, top_k),
+            default.repetition_penalty if repetition_penalty is None else repetition_penalty,
         )
 
 
@@ -134,6 +150,8 @@ class Picker:
 
     def __init__(self, sampling: Sampling, seed: int | None, device: torch.device) -> None:
         self.greedy = sampling.temperature < COLDEST
+        self._penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+        self.penalizes = sampling.repetition_penalty != 1
         self._warpers: list[Any] = []
         if self.greedy:
             return
@@ -148,6 +166,11 @@ class Picker:
             self._warpers.append(TopKLogitsWarper(sampling.top_k))
         if sampling.top_p < 1:
             self._warpers.append(TopPLogitsWarper(sampling.top_p))
+
+    def penalized(self, tokens: Tensor, logits: Tensor) -> Tensor:
+        """Return logits (V,) with the repetition penalty for the tokens (T,) of prompt and answer so far."""
+        penalized: Tensor = self._penalty(tokens[None], logits[None])[0]
+        return penalized
 
     def pick(self, logits: Tensor) -> int:
         """Draw the next token of a row that is not greedy, from logits (V,)."""

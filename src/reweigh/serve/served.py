@@ -21,7 +21,7 @@ from reweigh.memory import Memory
 from reweigh.rivals import DECODERS, decoder
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import DEFAULT, TABLE_NAME
-from reweigh.serve.prepare import Prepared, prepare_inputs
+from reweigh.serve.prepare import Prepared, prepare_inputs, resized
 from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
 from reweigh.tables.folders import fetch_folder, table_layers
@@ -261,9 +261,23 @@ class Served:
             raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
 
     @torch.no_grad()
-    def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:
-        """Prepare a conversation; called by one thread at a time."""
-        inputs = prepare_inputs(self.model, self._preparing, messages, pictures, template=self.template)
+    def prepare(
+        self,
+        messages: Sequence[Message],
+        pictures: Sequence[Image],
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Prepared:
+        """Prepare a conversation; called by one thread at a time.
+
+        Args:
+            arguments: Further arguments for the chat template, which win over the server's own.
+        """
+        template, pictures = self.template, resized(pictures, messages)
+        if arguments:
+            if isinstance(template, str):
+                raise InputError("this server replaces the chat template by one that takes no arguments")
+            template = {**(template or {}), **arguments}
+        inputs = prepare_inputs(self.model, self._preparing, messages, pictures, template=template)
         key = self.recall.keys([list(pictures)], inputs)[0] if pictures else None
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 

@@ -6,6 +6,7 @@ A field that would change an answer but is not supported is refused, never ignor
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -80,10 +81,23 @@ class TextPart(Strict):
 
 
 class ImageUrl(Strict):
-    """Where an image is: in a data URL, or somewhere the server may fetch from."""
+    """Where an image is: in a data URL, or somewhere the server may fetch from.
+
+    Attributes:
+        min_pixels: A smaller image is enlarged to this area.
+        max_pixels: A larger image is shrunk to this area.
+    """
 
     url: str
     detail: str | None = None
+    min_pixels: int | None = Field(default=None, ge=1)
+    max_pixels: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ImageUrl:
+        if (self.min_pixels or 0) > (self.max_pixels or math.inf):
+            raise _wrong("min_pixels", "should not be greater than max_pixels")
+        return self
 
 
 class ImagePart(Strict):
@@ -180,6 +194,9 @@ class ChatRequest(Conversation):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    chat_template_kwargs: dict[str, Any] | None = None
     n: int = Field(default=1, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: Annotated[list[str], BeforeValidator(_as_list)] = []
@@ -216,6 +233,11 @@ class ChatRequest(Conversation):
         return self
 
     @property
+    def asked_tokens(self) -> int | None:
+        """How long the answer may be, as far as the client is concerned."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
     def options(self) -> ReweighOptions:
         """Settings of ReWEIGH under our names; defaults for what is not given."""
         if self.vllm_xargs is not None:
@@ -247,7 +269,18 @@ class CheckRequest(Conversation):
 FIELDS: dict[str, Sequence[str]] = {
     "reweigh": tuple(ReweighOptions.model_fields),
     "vllm_xargs": tuple(VllmOptions.model_fields),
-    "messages": ("role", "content", "name", "type", "text", "image_url", "url", "detail"),
+    "messages": (
+        "role",
+        "content",
+        "name",
+        "type",
+        "text",
+        "image_url",
+        "url",
+        "detail",
+        "min_pixels",
+        "max_pixels",
+    ),
 }
 """Names of the fields inside those that refuse unknown ones."""
 SENTENCES = {
