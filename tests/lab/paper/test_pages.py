@@ -67,7 +67,7 @@ def test_every_label_has_a_section_and_the_page_asks_nothing_of_other_places(
     page = (tmp_path / "paper" / INDEX).read_text()
     for label in published():
         assert f'href="#{label}"' in page
-        assert published()[label].on in section(tmp_path / "paper", label).replace("&#x27;", "'")
+        assert published()[label].on in section(tmp_path / "paper", label).replace("&#39;", "'")
     assert all(address.startswith(("data:", "#")) for address in re.findall(r'(?:src|href)="([^"]*)"', page))
 
 
@@ -76,7 +76,7 @@ def test_measured_numbers_stand_under_their_own_model(study: Path, tmp_path: Pat
     text = section(tmp_path / "paper", "tab:detection-not-mitigation")
     assert "published: LLaVA-1.5-7B" in text
     assert "measured: reweigh world" in text
-    assert "reweigh world is not one of the paper&#x27;s models" in (tmp_path / "paper" / INDEX).read_text()
+    assert "reweigh world is not one of the paper&#39;s models" in (tmp_path / "paper" / INDEX).read_text()
     assert "difference to LLaVA-1.5-7B" in text
     assert "-6.8<" in text  # 38.0 here, 44.8 there
     assert "not run" in text  # CHAIR_I was not measured

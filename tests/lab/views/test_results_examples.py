@@ -19,7 +19,7 @@ def test_html_colors_and_escapes() -> None:
     spans = [Span(12, 16, "hallucinated", 'a "dog"'), Span(2, 5, "grounded")]
     assert colored_html(TEXT, spans) == (
         'A <span class="grounded">man</span> &amp; two '
-        '<span class="hallucinated" title="a &quot;dog&quot;">dogs</span>.'
+        '<span class="hallucinated" title="a &#34;dog&#34;">dogs</span>.'
     )
 
 

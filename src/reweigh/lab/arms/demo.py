@@ -23,7 +23,7 @@ from reweigh.lab.runs.task import Runs, open_task
 from reweigh.lab.tasks.world import MAX_NEW_TOKENS, World
 from reweigh.lab.views.charts import inline
 from reweigh.lab.views.examples import highest, response
-from reweigh.lab.views.html import Html, element, figure, join, legend, picture, tiles
+from reweigh.lab.views.html import Html, legend, part, picture
 from reweigh.lab.views.mechanism import HEIGHT, draw_step, heat_scale, step_alt_text
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.table import Cell, Column, Table
@@ -213,14 +213,13 @@ def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) ->
         footer=f"Made by `reweigh demo`; model {table.made_with['identity']['architecture']}, "
         f"table {table.fingerprint[:12]}.",
     )
-    page.text(in_words(outcome)).add(
-        tiles(
-            ("CHAIR_I", outcome.relative_change(), f"{before:.2f} to {after:.2f}, hallucinated mentions"),
-            ("F1", f"{outcome.change('f1').value or 0.0:+.2f}", "points"),
-            ("Scenes", f"{len(outcome.scenes):,}", "never used for any choice"),
-            ("Operating point", f"layer {session.layer}, β {session.beta:g}", f"{len(table):,} references"),
-        )
-    )
+    tiles = [
+        ("CHAIR_I", outcome.relative_change(), f"{before:.2f} to {after:.2f}, hallucinated mentions"),
+        ("F1", f"{outcome.change('f1').value or 0.0:+.2f}", "points"),
+        ("Scenes", f"{len(outcome.scenes):,}", "never used for any choice"),
+        ("Operating point", f"layer {session.layer}, β {session.beta:g}", f"{len(table):,} references"),
+    ]
+    page.text(in_words(outcome)).add(part("tiles", tiles))
     page.section("Figures").table(figures_table(outcome)).text(
         f"Brackets are 95% image-bootstrap intervals; the difference is paired by scene. It {outcome.took()}.",
         muted=True,
@@ -236,8 +235,7 @@ def _card(outcome: Demonstration, case: Case) -> Html:
     scene, objects = case.scene, ", ".join(sorted(case.scene.objects))
     shown = picture(scene.image(PICTURE), alt=f"Drawn scene with {objects}")
     texts = [response(outcome.scored[arm], scene.id, title=arm) for arm in (BASE, REWEIGH)]
-    both = element("div", figure(shown, f"In it: {objects}"), element("div", *texts), class_="pair")
-    parts = [element("h3", f"Scene {scene.id}"), both]
+    drawing, words, maps = None, "", []
     if (step := case.step) is not None:
         rows = step.plot_rows(case.words)
         drawing = inline(partial(draw_step, rows=rows), alt=step_alt_text(rows), height=HEIGHT)
@@ -246,17 +244,16 @@ def _card(outcome: Demonstration, case: Case) -> Html:
             f"“{case.words[step.winner_after]}” was written."
         )
         maps = _maps(outcome.session, scene, step, case.words)
-        parts += [figure(drawing, words), element("div", *maps, class_="pair")]
-    return element("article", *parts, class_="card")
+    return part("scene", f"Scene {scene.id}", shown, f"In it: {objects}", texts, drawing, words, maps)
 
 
-def _maps(session: Attached, scene: Scene, step: Step, words: Mapping[int, str]) -> list[Html]:
+def _maps(session: Attached, scene: Scene, step: Step, words: Mapping[int, str]) -> list[tuple[Html, str]]:
     shown = {step.winner_after: "kept", step.winner_before: "suppressed"}
     inputs = session.prepare([scene.image()], [DESCRIBE])
     maps, high = evidence_maps(session.model, inputs, session.layer, list(shown), scene.image(PICTURE))
     figures = []
     for (token, what), painted in zip(shown.items(), maps, strict=True):
         described = f"The scene under a heat map of the evidence for “{words[token]}”; warm colors mark it"
-        drawn = join([picture(painted, alt=described), heat_scale(0.0, high)])
-        figures.append(figure(drawn, f"Evidence for {what} “{words[token]}”; both maps have one scale."))
+        drawn = picture(painted, alt=described) + heat_scale(0.0, high)
+        figures.append((drawn, f"Evidence for {what} “{words[token]}”; both maps have one scale."))
     return figures

@@ -22,7 +22,7 @@ from reweigh.lab.arms.experiment import STUDY
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute
-from reweigh.lab.views.html import Html, element, figure
+from reweigh.lab.views.html import Html, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import FRAME, read_frame, write_frame
 from reweigh.lab.views.table import MISSING, Cell, Column, Table
@@ -163,13 +163,9 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str,
 
 def contents(outcomes: Sequence[Outcome]) -> Html:
     """Link to the sections."""
-    items = []
-    for one in outcomes:
-        words = one.study.place() if one.unmet is None else "not computed"
-        link = element("a", one.study.title, href=f"#{one.study.name}")
-        items.append(element("li", link, " ", element("span", words, class_="muted")))
-    items.append(element("li", element("a", "Record", href="#record")))
-    return element("nav", element("h2", "Contents"), element("ol", *items), class_="contents")
+    places = {one.study: one.study.place() if one.unmet is None else "not computed" for one in outcomes}
+    links = [(study.name, study.title, place) for study, place in places.items()]
+    return part("contents", [*links, ("record", "Record", "")])
 
 
 def add_study(page: Page, folder: Path, outcome: Outcome) -> None:
@@ -187,7 +183,6 @@ def add_drawings(page: Page, folder: Path, *, alt: str, caption: str = "") -> No
     """Add a study's drawing, embedded, and its further markup, if it wrote them."""
     if (drawing := folder / f"{FIGURE}.svg").is_file():
         data = base64.b64encode(drawing.read_bytes()).decode("ascii")
-        shown = element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")
-        page.add(figure(shown, caption))
+        page.add(part("file", f"data:image/svg+xml;base64,{data}", alt, caption))
     if (further := folder / FRAGMENT).is_file():
         page.add(Html(further.read_text(encoding="utf-8")))

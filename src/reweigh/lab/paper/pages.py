@@ -16,7 +16,7 @@ from reweigh.lab.paper.folder import Significant, add_drawings
 from reweigh.lab.paper.measured import Measured
 from reweigh.lab.paper.published import Order, Published, published
 from reweigh.lab.paper.study import Entries, Entry
-from reweigh.lab.views.html import element
+from reweigh.lab.views.html import part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.table import Cell, Column, Table
 
@@ -60,7 +60,7 @@ def build_page(found: Mapping[str, Measured]) -> Page:
             f"{model} is not one of the paper's models and was measured on other images. Compare orders and signs, not "
             "sizes: its differences to the paper's numbers are between different models."
         )
-        page.add(element("p", element("b", words)))
+        page.add(part("strong", words))
     rows = [[label, table.title, *state(table, found.get(label))] for label, table in published().items()]
     links = {index: f"#{label}" for index, label in enumerate(published())}
     columns = [Column(name) for name in ("label", "title", "state", "order")]
@@ -105,7 +105,7 @@ def _add_source(page: Page, table: Published, measured: Measured | None) -> None
     if measured is not None:
         page.text(f"Measured: {measured.model}; {measured.on}; by {measured.by}.")
     elif table.run:
-        page.text("Not run. To measure it:").add(element("pre", element("code", "\n".join(table.run))))
+        page.text("Not run. To measure it:").add(part("code", table.run))
     elif table.not_measured:
         page.text(f"Not measured: {table.not_measured}.")
 
@@ -137,7 +137,7 @@ def _add_numbers(page: Page, table: Published, measured: Measured | None) -> Non
         words = f"{len(found) - len(wrong)} of {len(found)} comparisons of point estimates come out as for {reference}"
         page.text(f"Order: {words}{'; these do not:' if wrong else '.'}")
         more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-        page.add(element("ul", *(element("li", one) for one in [*wrong[:SHOWN], *more])))
+        page.add(part("bullets", [*wrong[:SHOWN], *more]))
 
 
 def _cell(value: Estimate | None, missing: str | None = None) -> Cell:

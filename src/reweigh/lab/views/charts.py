@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from reweigh.files.artifacts import sha256_text
 from reweigh.files.outputs import replacing_output
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.views.html import Html, element, escape, join
+from reweigh.lab.views.html import Html, part
 
 INK, MUTED, GRID, PAPER = "#1d232b", "#68727f", "#e3e0d8", "#ffffff"
 CHANGED = "#8a5a00"
@@ -99,11 +99,8 @@ def inline(draw: Draw, *, alt: str, height: float = 3.2) -> Html:
 
     ``alt`` is the drawing in words, for readers who do not see it; ``height`` is in inches.
     """
-    drawn = [
-        element("div", svg(draw, alt=alt, narrow=name == "narrow", height=height), class_=name)
-        for name in WIDTHS
-    ]
-    return join(drawn)
+    drawn = [(name, svg(draw, alt=alt, narrow=name == "narrow", height=height)) for name in WIDTHS]
+    return part("drawings", drawn)
 
 
 def svg(draw: Draw, *, alt: str, narrow: bool = False, height: float = 3.2) -> Html:
@@ -131,7 +128,7 @@ def _for_page(text: str, alt: str) -> Html:
     for color, variable in VARIABLES.items():
         text = text.replace(color, f"var({variable}, {color})")
     text = text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
-    return Html(text.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1).rstrip())
+    return Html(text.replace("<svg", f'<svg role="img" aria-label="{Html.escape(alt)}"', 1).rstrip())
 
 
 def dots(

@@ -11,7 +11,7 @@ from reweigh.lab.runs.record import REPORT
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.types import Direction, MetricInfo
 from reweigh.lab.views.examples import EXAMPLES, FindImage, add_examples, example
-from reweigh.lab.views.html import legend, tiles
+from reweigh.lab.views.html import legend, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.table import Cell, Column, Table
 
@@ -27,7 +27,7 @@ def evaluation_page(run: Scored, find: FindImage = lambda _: None) -> Page:
     summary, benchmark = run.summary, run.benchmark
     page = Page(f"{benchmark.title}: {run.title}", lead=_lead(run), footer="Written by reweigh eval score.")
     headlines = benchmark.headlines(list(summary.metrics))
-    page.add(tiles(*(_tile(info, summary.metrics[info.name]) for info in headlines)))
+    page.add(part("tiles", [_tile(info, summary.metrics[info.name]) for info in headlines]))
     add_examples(page, run, find)
     infos = [benchmark.metric_info(name) for name in summary.metrics]
     page.section("All metrics").table(metric_table(infos, summary.metrics))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from reweigh.errors import InputError, ReweighError
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.base import Id, Item
-from reweigh.lab.views.html import Html, card, element, join, legend, picture
+from reweigh.lab.views.html import Html, legend, part, picture
 from reweigh.lab.views.page import Page
 from reweigh.marks import MARKS, Kind
 
@@ -59,10 +59,7 @@ def pieces(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, Span | None]
 
 def colored_html(text: str, spans: Iterable[Span]) -> Html:
     """Return the text as markup, mentions in color."""
-    return join(
-        run if span is None else element("span", run, class_=span.kind, title=span.note or None)
-        for run, span in pieces(text, spans)
-    )
+    return part("colored", list(pieces(text, spans)))
 
 
 def colored_text(text: str, spans: Iterable[Span]) -> Text:
@@ -111,8 +108,7 @@ def response(run: Scored, identity: Id, *, title: str = "") -> Html:
     item, text = answer(run, identity)
     start = text[:LONGEST]
     rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
-    said = element("p", colored_html(start, mention_spans(item, start)), rest, class_="said")
-    return element("div", element("h4", title), said) if title else element("div", said)
+    return part("response", title, colored_html(start, mention_spans(item, start)), rest)
 
 
 def example(
@@ -127,16 +123,9 @@ def example(
 
     ``sides`` are the runs with their titles; a single run needs none.
     """
-    body = [element("h3", title or f"{identity}")]
-    if question:
-        body.append(element("p", element("b", "Question: "), question))
     said = [response(run, identity, title=name) for name, run in sides]
-    body.append(element("div", *said[:OPEN], class_="pair"))
-    if more := said[OPEN:]:
-        summary = element("summary", f"{len(more)} more")
-        body.append(element("details", summary, element("div", *more, class_="pair")))
-    body += [element("p", note, class_="muted") for note in notes]
-    return card(thumbnail(image, answer(sides[0][1], identity)[0]), *body)
+    small = thumbnail(image, answer(sides[0][1], identity)[0])
+    return part("example", title or f"{identity}", small, question, said[:OPEN], said[OPEN:], notes)
 
 
 def thumbnail(path: Path | None, item: Item) -> Html | None:

@@ -1,4 +1,4 @@
-"""Markup for self-contained pages: escaped text and embedded pictures.
+"""Markup from templates: every face of a page and of a table is a jinja2 template of this package.
 
 ``Html`` is the only kind of string that enters a page as markup; any other string is escaped. Nothing here loads a
 script, a font or a style from elsewhere.
@@ -7,52 +7,46 @@ script, a font or a style from elsewhere.
 from __future__ import annotations
 
 import base64
-import html as escaping
-from collections.abc import Iterable
+from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from markupsafe import Markup
 
 from reweigh.marks import MARKS, Kind
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from PIL.Image import Image
 
-
-class Html(str):
-    """Markup that is safe to put into a page as it is."""
-
-    __slots__ = ()
+Html = Markup
+PARTS = "parts.html"
 
 
-VOID = frozenset({"br", "hr", "img", "input", "meta"})
+@cache
+def templates() -> Environment:
+    """Return the templates; those of HTML escape whatever is not markup."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("reweigh.lab.views"),
+        autoescape=select_autoescape(disabled_extensions=("md", "tex"), default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"pipe": pipe, "tex": tex}
+    return environment
 
 
-def escape(text: str) -> Html:
-    """Turn a string into markup that shows it; ``Html`` passes as it is."""
-    return text if isinstance(text, Html) else Html(escaping.escape(text, quote=True))
+def render(name: str, **values: Any) -> str:
+    """Fill in a template."""
+    return templates().get_template(name).render(**values)
 
 
-def join(parts: Iterable[str], between: str = "") -> Html:
-    """Put parts one after the other, escaping those that are not markup."""
-    return Html(escape(between).join(escape(part) for part in parts))
-
-
-def element(tag: str, *children: str, **attributes: str | int | bool | None) -> Html:
-    """Build one element. ``class_`` names the class; attributes that are None or False are left out.
-
-    >>> element("p", "2 < 3", class_="muted")
-    '<p class="muted">2 &lt; 3</p>'
-    """
-    written = "".join(_attribute(name, value) for name, value in attributes.items())
-    opening = f"<{tag}{written}>"
-    return Html(opening if tag in VOID else f"{opening}{join(children)}</{tag}>")
-
-
-def _attribute(name: str, value: str | int | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    name = name.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+def part(name: str, *values: Any) -> Html:
+    """Return a part of a page: a macro of ``parts.html``."""
+    return Html(getattr(templates().get_template(PARTS).module, name)(*values))
 
 
 def picture(
@@ -69,42 +63,31 @@ def picture(
         buffer = BytesIO()
         small.save(buffer, kind, **({"quality": 85} if kind == "JPEG" else {}))
         data = buffer.getvalue()
-    uri = f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode('ascii')}"
-    return element("img", src=uri, alt=alt)
-
-
-def tiles(*items: tuple[str, str, str]) -> Html:
-    """Return large numbers for the top of a page, each with its name and a note."""
-    made = [
-        element(
-            "div",
-            element("span", name, class_="name"),
-            element("b", value),
-            element("span", note, class_="muted"),
-            class_="tile",
-        )
-        for name, value, note in items
-    ]
-    return element("div", *made, class_="tiles")
-
-
-def figure(drawing: Html, caption: str = "") -> Html:
-    """Return a drawing (an SVG or a picture) with its caption."""
-    return element("figure", drawing, *([element("figcaption", caption)] if caption else []))
-
-
-def card(small: Html | None, *body: str) -> Html:
-    """Return an example: a picture, if there is one, beside its text."""
-    shown = [] if small is None else [small]
-    return element(
-        "article", *shown, element("div", *body), class_="card example" if shown else "card example plain"
-    )
+    return part("picture", f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode('ascii')}", alt)
 
 
 def legend(*kinds: Kind) -> Html:
     """Say what marks of a text mean, by default those of mentions whose truth is known."""
-    said = [
-        join([element("span", MARKS[kind].title, class_=kind), f" {MARKS[kind].meaning}"])
-        for kind in kinds or ("grounded", "hallucinated")
-    ]
-    return element("p", join(said, ", "), ".", class_="muted")
+    return part("legend", [(kind, MARKS[kind]) for kind in kinds or ("grounded", "hallucinated")])
+
+
+def pipe(text: str) -> str:
+    """Escape what would end a cell of a Markdown table, or begin markup."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
+    "×": r"$\times$",
+    "–": "--",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+}
+
+
+def tex(text: str) -> str:
+    """Escape LaTeX's special characters."""
+    return "".join(_TEX.get(letter, letter) for letter in text)

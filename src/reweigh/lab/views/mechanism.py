@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
 from reweigh.lab.views.charts import CHANGED, INK, MUTED, PAPER, svg
-from reweigh.lab.views.html import Html, element
+from reweigh.lab.views.html import Html, part
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -173,6 +173,4 @@ def warm(value: Any) -> Any:
 def heat_scale(low: float, high: float) -> Html:
     """Return the colors of a heat map from ``low`` to ``high``, as a strip."""
     stops = ", ".join(f"rgb{color} {share:.0%}" for share, color in WARM)
-    strip = element("i", style=f"background: linear-gradient(to right, {stops})")
-    ends = (element("span", f"{end:.3g}") for end in (low, high))
-    return element("div", next(ends), strip, next(ends), class_="scale muted")
+    return part("heat_scale", stops, f"{low:.3g}", f"{high:.3g}")

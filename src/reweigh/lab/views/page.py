@@ -1,4 +1,4 @@
-"""A page built part by part, with four output formats: HTML, Markdown, LaTeX and the terminal.
+"""A page built part by part, with five faces: HTML, Markdown, LaTeX, CSV and the terminal.
 
 Words and tables appear in every format; markup and drawings only in HTML, which needs no other file.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reweigh.files.outputs import write_output
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.views.charts import Draw, alt_text, dots, inline
-from reweigh.lab.views.html import Html, element, figure, join
+from reweigh.lab.views.html import Html, part, render
 from reweigh.lab.views.table import Cell, Column, Table
 from reweigh.marks import STYLE as MARKS_STYLE
 from reweigh.text import in_words
@@ -26,15 +26,20 @@ STYLE = Path(__file__).with_name("page.css")
 """The style of every page: light and dark, narrow and printed."""
 
 
-class _Words(NamedTuple):
+class _Text(NamedTuple):
     text: str
     muted: bool
+
+
+class _Tabular(NamedTuple):
+    table: Table
+    fold: int
 
 
 class _Section(NamedTuple):
     title: str
     anchor: str | None
-    parts: list[Html | _Words | tuple[Table, int]]
+    parts: list[Html | _Text | _Tabular]
 
 
 class Page:
@@ -57,31 +62,31 @@ class Page:
 
     def __init__(self, title: str, *, lead: str = "", footer: str = "") -> None:
         self.title, self.lead, self.footer = title, lead, footer
-        self._sections = [_Section("", None, [])]
+        self.sections = [_Section("", None, [])]
 
     def section(self, title: str, *, anchor: str | None = None) -> Page:
         """Begin a section; what is added next belongs to it."""
-        self._sections.append(_Section(title, anchor, []))
+        self.sections.append(_Section(title, anchor, []))
         return self
 
     def add(self, *parts: Html) -> Page:
         """Add markup."""
-        self._sections[-1].parts.extend(parts)
+        self.sections[-1].parts.extend(parts)
         return self
 
     def text(self, *paragraphs: str, muted: bool = False) -> Page:
         """Add paragraphs."""
-        self._sections[-1].parts.extend(_Words(one, muted) for one in paragraphs)
+        self.sections[-1].parts.extend(_Text(one, muted) for one in paragraphs)
         return self
 
     def table(self, table: Table, *, fold: int = FOLD) -> Page:
         """Add a table, folded away in HTML if it has more than ``fold`` rows."""
-        self._sections[-1].parts.append((table, fold))
+        self.sections[-1].parts.append(_Tabular(table, fold))
         return self
 
     def chart(self, draw: Draw, caption: str, *, alt: str = "", height: float = 3.2) -> Page:
         """Add a drawing."""
-        return self.add(figure(inline(draw, alt=alt or caption, height=height), caption))
+        return self.add(part("figure", inline(draw, alt=alt or caption, height=height), caption))
 
     def intervals(
         self, values: Mapping[str, Estimate], caption: str, *, zero: bool = False, digits: int = 1
@@ -99,25 +104,12 @@ class Page:
     def record(self, values: Mapping[str, Any], summary: str) -> Page:
         """Add everything that results depend on, folded away: nested values under dotted names, empty ones left out."""
         rows: list[list[Cell]] = [[name, text] for name, text in _flat(values)]
-        table = Table([Column("name"), Column("value")], rows)
-        return self.add(element("details", element("summary", summary), table.html()))
+        return self.add(part("record", summary, Table([Column("name"), Column("value")], rows)))
 
     def html(self) -> str:
         """Return the whole document; it needs no other file."""
-        head = [
-            element("meta", charset="utf-8"),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", self.title),
-            element("style", *(Html(f"\n{one.read_text(encoding='utf-8')}") for one in (MARKS_STYLE, STYLE))),
-        ]
-        body = [element("h1", self.title)]
-        body += [element("p", self.lead, class_="lead")] if self.lead else []
-        for title, anchor, parts in self._sections:
-            inside = [_markup(part) for part in parts]
-            body += [element("section", element("h2", title, id=anchor), *inside)] if title else inside
-        body += [element("footer", self.footer)] if self.footer else []
-        main = element("main", *body)
-        return f'<!doctype html>\n<html lang="en"><head>{join(head)}</head><body>{main}</body></html>\n'
+        styles = [Html(one.read_text(encoding="utf-8")) for one in (MARKS_STYLE, STYLE)]
+        return render("page.html", page=self, styles=styles)
 
     def markdown(self) -> str:
         """Return words and tables as GitHub-flavored Markdown."""
@@ -135,6 +127,11 @@ class Page:
             blocks += [f"% {one}" if isinstance(one, str) else one.latex() for one in parts]
         return "\n".join(blocks) + "\n"
 
+    def csv(self) -> str:
+        """Return the tables with their unrounded numbers, a blank line between them."""
+        tables = (one for _, parts in self._plain() for one in parts if isinstance(one, Table))
+        return "\n".join(one.csv() for one in tables)
+
     def terminal(self) -> Group:
         """Return words and tables for a rich console."""
         from rich.console import Group
@@ -148,29 +145,15 @@ class Page:
 
     def _plain(self) -> Iterator[tuple[str, Sequence[str | Table]]]:
         """Yield the sections that have words or tables, with these alone."""
-        for title, _, parts in self._sections:
-            shown = [
-                one.text if isinstance(one, _Words) else one[0] for one in parts if not isinstance(one, Html)
-            ]
+        for title, _, parts in self.sections:
+            shown = [one for one in parts if not isinstance(one, Html)]
             if shown:
-                yield title, shown
+                yield title, [one.text if isinstance(one, _Text) else one.table for one in shown]
 
     def write(self, path: Path) -> Path:
-        """Write the page to a file: as Markdown or LaTeX if its name ends in .md or .tex, otherwise as HTML."""
-        face = {".md": self.markdown, ".tex": self.latex}.get(path.suffix, self.html)
+        """Write the page to a file: as Markdown, LaTeX or CSV by its ending, otherwise as HTML."""
+        face = {".md": self.markdown, ".tex": self.latex, ".csv": self.csv}.get(path.suffix, self.html)
         return write_output(path, face())
-
-
-def _markup(part: Html | _Words | tuple[Table, int]) -> Html:
-    if isinstance(part, Html):
-        return part
-    if isinstance(part, _Words):
-        return element("p", part.text, class_="muted" if part.muted else None)
-    table, fold = part
-    shown = table.html()
-    if len(table.rows) > fold:
-        return element("details", element("summary", f"Table, {len(table.rows)} rows"), shown)
-    return shown
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""One table, four output formats: Markdown, LaTeX, HTML and the terminal.
+"""One table, five faces: Markdown, LaTeX, HTML, CSV and the terminal.
 
 A cell is text, a number, an ``Estimate`` or None. Columns say in which direction a number is better, so that every format
 marks the same best values; ``shades`` mark what differs from a base for the better or for the worse.
@@ -6,15 +6,17 @@ marks the same best values; ``shades`` mark what differs from a base for the bet
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from itertools import accumulate, groupby, pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reweigh.errors import InputError
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.views.html import Html, element
+from reweigh.lab.views.html import Html, part, render
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -94,6 +96,34 @@ class Column:
         return value, f"[{low}, {high}]" if cell.bounded else ""
 
 
+class Shown(NamedTuple):
+    """A cell as it is shown: its text, its interval, its marks, and where it leads."""
+
+    main: str
+    interval: str
+    place: Place
+    shade: Shade
+    words: bool
+    link: str | None
+
+    @property
+    def sign(self) -> str:
+        return MARKS[self.shade][0]
+
+    @property
+    def color(self) -> str:
+        return MARKS[self.shade][2]
+
+    @property
+    def text(self) -> str:
+        return self.main + self.sign
+
+    @property
+    def kinds(self) -> str:
+        """Its classes in HTML."""
+        return " ".join(kind for kind in (self.shade, self.place, "words" if self.words else "") if kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells under columns.
@@ -138,104 +168,80 @@ class Table:
         """Whether a cell is marked as the best or second best of its column."""
         return self._places.get((row, column), "")
 
-    def shade(self, row: int, column: int) -> Shade:
-        """Whether a cell is marked as better or worse than the base."""
-        return self.shades.get((row, column), "")
+    def show(self, row: int, column: int) -> Shown:
+        """Return a cell as every face shows it."""
+        head, cell = self.columns[column], self.rows[row][column]
+        head = replace(head, signed=True) if row in self.changes else head
+        main, interval = head.show(cell)
+        link = self.links.get(row) if column == 0 else None
+        shade = self.shades.get((row, column), "")
+        return Shown(main, interval, self.place(row, column), shade, isinstance(cell, str), link)
 
-    def show(self, row: int, column: int, *, sign: bool = True) -> tuple[str, str]:
-        """Return the text of a cell with the sign of its shade, and the text of its interval."""
-        one = self.columns[column]
-        one = replace(one, signed=True) if row in self.changes else one
-        main, interval = one.show(self.rows[row][column])
-        return main + (MARKS[self.shade(row, column)][0] if sign else ""), interval
+    @property
+    def cells(self) -> list[list[Shown]]:
+        """Every cell as it is shown."""
+        return [[self.show(i, j) for j in range(len(self.columns))] for i in range(len(self.rows))]
 
+    @property
     def groups(self) -> list[tuple[str, int]]:
-        """Return adjacent columns of one group with their number, without the first column; empty without groups."""
+        """Adjacent columns of one group with their number, without the first column; empty without groups."""
         found = [(name, len(list(some))) for name, some in groupby(one.group for one in self.columns[1:])]
         return found if any(name for name, _ in found) else []
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first and last column of each named group, counted from one."""
+        ends = list(accumulate((width for _, width in self.groups), initial=1))
+        pairs = zip(self.groups, pairwise(ends), strict=True)
+        return [(before + 1, last) for (name, _), (before, last) in pairs if name]
+
+    @property
+    def full_headings(self) -> list[str]:
+        """The headings, with their groups if there are several."""
+        several = len(self.groups) > 2
+        return [f"{one.group} {one.heading}".strip() if several else one.heading for one in self.columns]
+
+    @property
+    def label(self) -> str:
+        """The table in words, for readers who do not see it."""
+        return self.caption or ", ".join(column.name for column in self.columns if column.name)
+
+    @property
+    def layout(self) -> str:
+        """Classes for a page's layout: rows with long names, many intervals."""
+        kinds = {
+            "named": any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows),
+            "stacked": sum(map(self._has_interval, range(len(self.columns)))) > ABREAST,
+        }
+        return " ".join(name for name, holds in kinds.items() if holds)
+
     def markdown(self) -> str:
         """Return a GitHub-flavored Markdown table."""
-        several = len(self.groups()) > 2
-        heads = [f"{one.group} {one.heading}".strip() if several else one.heading for one in self.columns]
-        lines = [[_pipe(head) for head in heads]]
-        lines.append(["---" if self._is_text(index) else "---:" for index in range(len(self.columns))])
-        marks = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
-        for i in range(len(self.rows)):
-            cells = []
-            for j in range(len(self.columns)):
-                main, interval = self.show(i, j, sign=False)
-                shown = marks[self.place(i, j)].format(main) + MARKS[self.shade(i, j)][0]
-                cells.append(_pipe(f"{shown} {interval}".strip()))
-            lines.append(cells)
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-        return f"{body}\n{self.caption}\n" if self.caption else body
+        return render("table.md", it=self)
 
     def latex(self) -> str:
         """Return a LaTeX ``tabular`` with booktabs rules; shades need xcolor with its table option."""
-        layout = "".join("l" if self._is_text(index) else "r" for index in range(len(self.columns)))
-        lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
-        if groups := self.groups():
-            starts = [2 + sum(width for _, width in groups[:index]) for index in range(len(groups))]
-            spans = (rf"\multicolumn{{{width}}}{{c}}{{{tex(name)}}}" for name, width in groups)
-            lines.append(" & ".join(["", *spans]) + r" \\")
-            ends = zip(starts, groups, strict=True)
-            lines.append("".join(rf"\cmidrule(lr){{{at}-{at + width - 1}}}" for at, (_, width) in ends))
-        lines.append(" & ".join(tex(column.heading) for column in self.columns) + r" \\")
-        lines.append("\\midrule")
-        columns = range(len(self.columns))
-        lines += [" & ".join(self._tex_cell(i, j) for j in columns) + r" \\" for i in range(len(self.rows))]
-        lines += ["\\bottomrule", "\\end{tabular}"]
-        caption = [f"% {self.caption}"] if self.caption else []
-        return "\n".join([*caption, *lines]) + "\n"
-
-    def _tex_cell(self, i: int, j: int) -> str:
-        main, interval = (tex(part) for part in self.show(i, j, sign=False))
-        main = {"best": rf"\textbf{{{main}}}", "second": rf"\underline{{{main}}}", "": main}[self.place(i, j)]
-        main = f"{main} {{\\scriptsize {interval}}}" if interval else main
-        color = MARKS[self.shade(i, j)][2]
-        return rf"\cellcolor{{{color}}}{main}" if color else main
+        return render("table.tex", it=self)
 
     def html(self) -> Html:
         """Return an HTML table that scrolls sideways where it is too wide."""
-        heads = [
-            element("th", column.heading, class_="words" if self._is_text(index) else None, scope="col")
-            for index, column in enumerate(self.columns)
-        ]
-        top = [
-            element("th", name, colspan=width, class_="group", scope="colgroup")
-            for name, width in self.groups()
-        ]
-        head = [*([element("tr", element("td", ""), *top)] if top else []), element("tr", *heads)]
-        body = [
-            element("tr", *(self._html_cell(i, j) for j in range(len(self.columns))))
-            for i in range(len(self.rows))
-        ]
-        caption = [element("caption", self.caption)] if self.caption else []
-        parts = (*caption, element("thead", *head), element("tbody", *body))
-        table = element("table", *parts, class_=self._layout())
-        label = self.caption or ", ".join(column.name for column in self.columns if column.name)
-        return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+        return part("table", self)
 
-    def _html_cell(self, i: int, j: int) -> Html:
-        main, interval = self.show(i, j)
-        words = isinstance(self.rows[i][j], str)
-        kinds = (self.shade(i, j), self.place(i, j), "words" if words else "")
-        names = " ".join(kind for kind in kinds if kind) or None
-        extra = [element("span", interval, class_="range")] if interval else []
-        shown: str = element("u", main) if self.place(i, j) == "second" else main
-        if j == 0 and words:
-            linked = element("a", main, href=self.links[i]) if i in self.links else shown
-            return element("th", linked, *extra, class_=names, scope="row")
-        return element("td", shown, *extra, class_=names)
-
-    def _layout(self) -> str | None:
-        """Return the classes for a table's layout: rows with long names, many intervals."""
-        kinds = {
-            "named": any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows),
-            "stacked": sum(self._has_interval(index) for index in range(len(self.columns))) > ABREAST,
-        }
-        return " ".join(name for name, holds in kinds.items() if holds) or None
+    def csv(self) -> str:
+        """Return the unrounded numbers, each interval in two further columns."""
+        bounded = [self._has_interval(j) for j in range(len(self.columns))]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        heads = [f"{one.group} {one.name}".strip() for one in self.columns]
+        writer.writerow(
+            name
+            for head, whole in zip(heads, bounded, strict=True)
+            for name in ([head, f"{head} low", f"{head} high"] if whole else [head])
+        )
+        for row in self.rows:
+            pairs = zip(row, bounded, strict=True)
+            writer.writerow(one for cell, whole in pairs for one in _plain(cell)[: 3 if whole else 1])
+        return text.getvalue()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield self.terminal(options.max_width)
@@ -267,10 +273,10 @@ class Table:
         for j, column in enumerate(self.columns):
             cells = [Text(column.heading)]
             for i in range(len(self.rows)):
-                main, interval = self.show(i, j)
-                text = Text(main, f"{MARKS[self.shade(i, j)][1]} {emphasis[self.place(i, j)]}".strip())
+                one = self.show(i, j)
+                text = Text(one.text, f"{MARKS[one.shade][1]} {emphasis[one.place]}".strip())
                 plain = "dim not bold not underline"
-                cells.append(text.append(f"{between}{interval}", plain) if interval else text)
+                cells.append(text.append(f"{between}{one.interval}", plain) if one.interval else text)
             found.append(cells)
         return found
 
@@ -280,7 +286,7 @@ class Table:
 
         table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
         for j in columns:
-            words = self._is_text(j)
+            words = self.is_text(j)
             table.add_column(  # numbers are never broken; words give way first, but stay readable
                 texts[j][0],
                 justify="left" if words else "right",
@@ -292,7 +298,8 @@ class Table:
             table.add_row(*(texts[j][i] for j in columns))
         return table
 
-    def _is_text(self, index: int) -> bool:
+    def is_text(self, index: int) -> bool:
+        """Whether a column has words."""
         return any(isinstance(row[index], str) for row in self.rows)
 
     def _has_interval(self, index: int) -> bool:
@@ -330,22 +337,6 @@ def _value(cell: Cell) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _pipe(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "↓": r"$\downarrow$",
-    "↑": r"$\uparrow$",
-    "×": r"$\times$",
-    MISSING: "--",
-    **{letter: "\\" + letter for letter in "&%$#_{}"},
-}
-
-
-def tex(text: str) -> str:
-    """Escape LaTeX's special characters."""
-    return "".join(_TEX.get(letter, letter) for letter in text)
+def _plain(cell: Cell) -> tuple[str | float | None, float | None, float | None]:
+    """Return a cell for CSV: its value, and both ends of its interval."""
+    return cell.parts if isinstance(cell, Estimate) else (cell, None, None)

@@ -18,7 +18,7 @@ from reweigh.lab.tasks.base import Id
 from reweigh.lab.views.charts import Marks, alt_text, scatter
 from reweigh.lab.views.contrast import Contrast
 from reweigh.lab.views.examples import example, highest
-from reweigh.lab.views.html import element, join, legend
+from reweigh.lab.views.html import legend, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
 
@@ -114,15 +114,13 @@ def build_page(made: Comparison) -> Page:
     for name, found in made.scored.items():
         _add_examples(page, name, found, made)
     links = [
-        element("li", f"{one.title}: ", join(
-            (element("a", name, href=quote(f"{folder}/{REPORT}")) for name, folder in runs.items()), ", "
-        ))
+        (one.title, {name: quote(f"{folder}/{REPORT}") for name, folder in runs.items()})
         for one in made.methods
         if (runs := made.runs(one))
-    ]  # fmt: skip
+    ]
     if links:
         words = "Each method's answers with scores, examples and a record of its settings:"
-        page.section("Runs").add(element("p", words, class_="muted"), element("ul", *links))
+        page.section("Runs").text(words, muted=True).add(part("runs", links))
     return page
 
 
@@ -175,7 +173,7 @@ def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comp
         "most, and where the methods differ most."
     )
     page.section("Examples" if len(made.scored) == 1 else f"Examples of {name}")
-    page.add(legend(), element("p", words, class_="muted"))
+    page.add(legend()).text(words, muted=True)
     absent = {one: {item.id: len(hallucinated(item)) for item in run.items} for one, run in runs.items()}
     there = {item.id: item.details.get("reference") for item in runs[base].items}
     sides = [(one.title, runs[one]) for one in dict.fromkeys([base, chief, *runs])]

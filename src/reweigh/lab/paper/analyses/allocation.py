@@ -52,7 +52,7 @@ from reweigh.lab.paper.study import (
     registered,
     row,
 )
-from reweigh.lab.views.html import element
+from reweigh.lab.views.html import part
 
 Role = Literal["structural", "lexical", "punctuation", "special"]
 ROLES: tuple[Role, ...] = ("structural", "lexical", "punctuation", "special")
@@ -213,9 +213,8 @@ class Allocation(Study):
         """Publish the closed list of structural words with the result."""
         listed = {kind: sorted(words.split()) for kind, words in WORDS.items()}
         write_output(folder / LIST, to_json({STRUCTURAL: listed}))
-        items = [element("li", element("b", kind), ": ", ", ".join(words)) for kind, words in listed.items()]
-        summary = element("summary", "The words that count as structural")
-        write_output(folder / FRAGMENT, element("details", summary, element("ul", *items)))
+        items = [(kind, ", ".join(words)) for kind, words in listed.items()]
+        write_output(folder / FRAGMENT, part("definitions", "The words that count as structural", items))
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame.pick(at=WINDOW):

@@ -35,7 +35,7 @@ from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.types import Id, Item
 from reweigh.lab.views.charts import chart
 from reweigh.lab.views.examples import answer, example, highest
-from reweigh.lab.views.html import Html, element, join, legend
+from reweigh.lab.views.html import Html, legend, part
 from reweigh.lab.views.mechanism import Candidate, draw_step, visible
 from reweigh.method.trace import CandidateRow, Step
 
@@ -159,7 +159,7 @@ class Cases(Study):
         if step is not None:
             page["step"], caption = show_step(material, *step, folder)
             parts.insert(0, caption)
-        write_output(folder / FRAGMENT, join(parts))
+        write_output(folder / FRAGMENT, Html().join(parts))
         write_output(folder / TEXTS, to_json(page))
 
 
@@ -231,7 +231,7 @@ def show_step(
         "positions rank each word high."
     )
     about = {"image": image.id, "beta": material.beta, "b0": material.table.scale}
-    return {**about, **step.to_json()}, element("p", caption)
+    return {**about, **step.to_json()}, part("paragraph", caption)
 
 
 def draw_mechanism(
