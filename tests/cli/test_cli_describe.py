@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from shutil import copytree
 from xml.etree import ElementTree
 
@@ -45,6 +47,13 @@ def test_describe_says_where_a_beta_comes_from(cli, checkpoint, photo, calibrate
     assert (
         done.err == "layer 1, beta 1.1 (taken from LLaVA-1.5-7B, at the same distance from the last block)\n"
     )
+
+
+def test_describe_works_in_a_process_of_its_own(photo):
+    """Nothing that another test imported may be needed."""
+    command = [sys.executable, "-m", "reweigh", "describe", "world", str(photo), *BRIEF]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "The\n"), done.stderr
 
 
 def test_describe_compares_with_the_base_model(cli, given):
@@ -280,7 +289,7 @@ def test_check_marks_given_words(cli, given, calibrated):
     shown = cli("describe", *given, "--text", text + " A submarine.").out
     assert shown.startswith(text)
     assert "detail.:" not in shown, "the full stop is not part of the word"
-    assert shown.count(": unsupported") == sum(word["state"] == "unsupported" for word in page["words"])
+    assert shown.count(": lacks support") == sum(word["state"] == "unsupported" for word in page["words"])
     assert "this: unsupported" not in shown
     assert "submarine" in shown.partition("not judged")[2]
     table = ReferenceTable.from_pretrained(calibrated, layer=3)

@@ -33,7 +33,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "cut": "reweigh.rivals.plain:CutOnly",
         "push": "reweigh.rivals.plain:Push",
         # this package's method
-        "reweigh": "reweigh.intervene:ReWEIGH",
+        "reweigh": "reweigh.attached:ReWEIGH",
         # contrast with a second branch
         "vcd": "reweigh.rivals.vcd:VCD",
         "icd": "reweigh.rivals.icd:ICD",
