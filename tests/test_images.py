@@ -59,6 +59,15 @@ def test_every_listed_format_from_file_bytes_and_picture(tmp_path, kind):
     assert [found.name for found in list_images(tmp_path)] == [path.name]
 
 
+@pytest.mark.parametrize("size", [(2, 201), (201, 2), (2, 60_000), (2, 120_000)])
+def test_impossible_ratios_are_refused_before_anything_is_decoded(size):
+    with pytest.raises(ImageError, match="100 to 1"):
+        read_image(declared(*size))
+    with pytest.raises(ImageError, match="100 to 1"):
+        read_image(Image.new("RGB", size))
+    assert read_image(Image.new("RGB", (200, 2))).size == (200, 2)
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr"])
 def test_every_mode_becomes_rgb(mode):
     assert read_image(Image.new(mode, (4, 4))).mode == "RGB"

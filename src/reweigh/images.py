@@ -22,6 +22,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
 MAX_PIXELS = 48_000_000
 MIN_SIDE = 2
+MAX_RATIO = 100
+"""Longest side by shortest. Processors that enlarge the short side turn a thinner picture into gigabytes."""
 _OPENING = threading.Lock()
 """Warning filters and Pillow's growing list of formats are shared by all threads; decoding needs no lock."""
 
@@ -30,14 +32,24 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
     """Open an image file, encoded bytes or a PIL image as an upright RGB picture.
 
     Raises:
-        ImageError: It is missing, truncated, not an image, smaller than 2 pixels a side or larger than ``max_pixels``.
+        ImageError: It is missing, truncated, not an image, smaller than 2 pixels a side, more than 100 times as long as
+            it is wide, or larger than ``max_pixels``.
     """
+    from PIL import Image as pillow
+
+    if isinstance(source, pillow.Image):
+        _check_size(source, "the image", max_pixels)
+        return _upright(source, "the image")
+    with open_image(source, max_pixels=max_pixels) as opened:
+        return _upright(opened, _name(source))
+
+
+def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Image:
+    """Open an image and check its size without decoding its pixels."""
     from PIL import Image as pillow
     from PIL import UnidentifiedImageError
 
-    if isinstance(source, pillow.Image):
-        return _upright(source, "the image", max_pixels)
-    name = "the image" if isinstance(source, bytes) else escape_bytes(str(source))
+    name = _name(source)
     try:
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter(
@@ -57,13 +69,19 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
         raise ImageError(f"{name} is far too large ({error})", hint="scale it down first") from error
     except Exception as error:  # decoders raise all kinds of exceptions on broken files
         raise _unreadable(name, error) from error
-    with opened:
-        return _upright(opened, name, max_pixels)
+    try:
+        _check_size(opened, name, max_pixels)
+    except ImageError:
+        opened.close()
+        raise
+    return opened
 
 
-def _upright(picture: Image, name: str, max_pixels: int) -> Image:
-    from PIL import ImageOps
+def _name(source: str | Path | bytes) -> str:
+    return "the image" if isinstance(source, bytes) else escape_bytes(str(source))
 
+
+def _check_size(picture: Image, name: str, max_pixels: int) -> None:
     width, height = picture.size
     if width * height > max_pixels:
         raise ImageError(
@@ -74,6 +92,16 @@ def _upright(picture: Image, name: str, max_pixels: int) -> Image:
         raise ImageError(
             f"{name} is {width}x{height} pixels, too small to describe", hint="use a real picture"
         )
+    if max(width, height) > MAX_RATIO * min(width, height):
+        raise ImageError(
+            f"{name} is {width}x{height} pixels; its sides differ by more than {MAX_RATIO} to 1",
+            hint="cut it into parts",
+        )
+
+
+def _upright(picture: Image, name: str) -> Image:
+    from PIL import ImageOps
+
     try:
         picture.load()
         turned = ImageOps.exif_transpose(picture)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import openai
@@ -12,9 +16,12 @@ import pytest
 from live import data_url, picture, user
 
 from reweigh.errors import InputError
+from reweigh.families.processor import resized_pixels
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.monitor import TextLines
-from reweigh.serve.problem import problem_of
+from reweigh.serve.prepare import open_pictures
+from reweigh.serve.problem import Problem, problem_of
+from reweigh.serve.wire import Message
 
 MODEL = "reweigh-world"
 
@@ -41,6 +48,68 @@ def test_bytes_and_pixels_are_bounded(serving):
     assert post(small, body(tiny, tiny)).status_code == 200
     answer = post(small, body(tiny, tiny, tiny))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "too_many_images")
+
+
+def test_pixels_of_one_request_are_bounded_together_before_any_is_decoded(serving, monkeypatch):
+    monkeypatch.setattr("reweigh.serve.app.read_pictures", lambda *_: pytest.fail("a picture was decoded"))
+    small = serving(Bounds(image_pixels=20_000))
+    tiny = user(*[picture(0).resize((8, 8))] * 2)
+    for part in tiny["content"][:2]:
+        part["image_url"]["min_pixels"] = 12_000
+    for turn in (user(picture(0), picture(1)), tiny):  # 12,544 pixels each
+        answer = post(small, body(messages=[turn]))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "image_too_large")
+        assert "together" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("size", "pixels"),
+    [
+        ({"shortest_edge": 336}, 336 * 33_600),
+        ({"shortest_edge": 336, "longest_edge": 1344}, 0),
+        ({"height": 336, "width": 336}, 0),
+        (None, 0),
+    ],
+)
+def test_pixels_count_as_the_processor_will_enlarge_them(size, pixels):
+    """Four thin pictures of 1,600 pixels would be 45 megapixels, of which some processors make gigabytes."""
+    processor = SimpleNamespace(image_processor=SimpleNamespace(size=size, do_resize=True))
+    assert resized_pixels(processor, (4, 400)) == pixels
+    url = {"url": data_url(picture(0).resize((4, 400)))}
+    messages = [Message(role="user", content=[{"type": "image_url", "image_url": url}] * 8)]
+    found = {f"messages.0.content.{place}.image_url": url["url"] for place in range(8)}
+    if pixels:
+        with pytest.raises(Problem, match="enlarged") as refused:
+            open_pictures(messages, found, Bounds(), processor)
+        assert refused.value.status == 422
+    else:
+        assert {one.pixels for one in open_pictures(messages, found, Bounds(), processor)} == {1600}
+
+
+def test_large_pictures_make_only_each_other_wait(serving, world, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    real = world.prepare
+
+    def slow(messages, pictures, *arguments, lane):
+        if pictures and pictures[0].size == (2048, 2048):
+            begun.set()
+            go_on.wait(60)
+        return real(messages, pictures, *arguments, lane=lane)
+
+    monkeypatch.setattr(world, "prepare", slow)
+    running = serving(Bounds(seconds=0.5))
+    with ThreadPoolExecutor() as pool:
+        large = pool.submit(post, running, body(picture(0).resize((2048, 2048))))
+        assert begun.wait(60)
+        try:
+            assert post(running, body(picture(0))).status_code == 200
+            assert "reweigh_preparing_large_pictures 1.0" in httpx.get(f"{running.url}/metrics").text
+            assert large.result().status_code == 504
+            while (answer := httpx.get(f"{running.url}/health")).status_code == 200:
+                time.sleep(0.05)
+            assert (answer.status_code, "busy" in answer.json()["status"]) == (503, True)
+        finally:
+            go_on.set()
 
 
 def test_the_body_is_bounded_with_and_without_a_stated_length(serving):

@@ -27,6 +27,8 @@ MODEL = "reweigh-world"
 JSON = {"Content-Type": "application/json"}
 LONG = "x" * 1_000_000
 SMALL = data_url(picture(0).resize((8, 8)))
+THIN = data_url(picture(0).resize((2, 2_000)))
+WIDE = data_url(picture(0).resize((2_000, 2)))
 
 
 def connect(running):
@@ -97,6 +99,8 @@ HOSTILE = {
     "content of null": chat(messages=[{"role": "user", "content": None}]),
     "image token": chat(messages=[user(text="<image>")]),
     "many images": chat(messages=[image(SMALL)] * 9),
+    "thin image": chat(messages=[image(THIN)]),
+    "wide image": chat(messages=[image(WIDE)]),
     "file": chat(messages=[image("file:///etc/passwd")]),
     "http": chat(messages=[image("http://127.0.0.1:1/")]),
     "no base64": chat(messages=[image("data:image/png;base64,!!!!")]),
@@ -583,9 +587,9 @@ def test_a_picture_is_not_read_when_the_time_is_over(serving, world, monkeypatch
     monkeypatch.setattr(world, "prepare", lambda *_: read.append(1))
     real = app.read_pictures
 
-    def late(found, bounds, deadline):
+    def late(opened, deadline):
         deadline._ends = 0
-        return real(found, bounds, deadline)
+        return real(opened, deadline)
 
     monkeypatch.setattr(app, "read_pictures", late)
     asked = {"model": MODEL, "messages": [user(picture(0))]}

@@ -77,6 +77,19 @@ def prompt_hash(processor: Any, prompt: str, template: str | Mapping[str, Any] |
     return sha256_json([template or chat_template_of(processor), prompt])
 
 
+def resized_pixels(processor: Any, size: tuple[int, int]) -> int:
+    """Return the pixels of a picture after the processor's resize, where that depends on the ratio of its sides.
+
+    Processors that only fix the shortest edge enlarge thin pictures without bound; all others bound the result.
+    """
+    images = getattr(processor, "image_processor", None)
+    wanted = dict(getattr(images, "size", None) or {})
+    shortest = wanted.pop("shortest_edge", None)
+    if not getattr(images, "do_resize", False) or shortest is None or any(wanted.values()):
+        return 0
+    return int(size[0] * size[1] * (shortest / min(size)) ** 2)
+
+
 def crops_center(processor: Any) -> bool:
     """Whether the image processor keeps only the center square of a picture."""
     return bool(getattr(getattr(processor, "image_processor", None), "do_center_crop", False))

@@ -24,7 +24,7 @@ from reweigh.serve.chat import Reply, check_prompt, make_rows
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
 from reweigh.serve.monitor import Metrics, logger, tell
-from reweigh.serve.prepare import Prepared, find_pictures, read_pictures
+from reweigh.serve.prepare import LANES, LARGE, Prepared, find_pictures, open_pictures, read_pictures
 from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
 from reweigh.serve.scheduler import Answers, ClientLeft, Scheduler
 from reweigh.serve.served import Served
@@ -47,7 +47,7 @@ STATIC = Path(__file__).parent / "static"
 FOLDERS = ("/v1/models/", "/css/", "/js/")
 """Paths below these are counted together."""
 STUCK = 2.0
-"""Multiples of a request's time after which a busy model thread counts as stuck."""
+"""Multiples of a request's time after which a busy thread counts as stuck."""
 CHARACTERS_PER_TOKEN = 16
 """No text has more characters for each of its tokens; longer ones are refused before they are tokenized."""
 CLIENT_LEFT = 499
@@ -85,8 +85,10 @@ class Server:
         self._facts: dict[str, Any] | None = None
         self._started = int(time.time())
         self.metrics.build(served.summary(), served.tables())
-        # one thread, so that only one request's pictures are in memory
-        self._preparing = SingleThread("reweigh-prepare")
+        self._lanes = [SingleThread(f"reweigh-prepare-{lane}") for lane in LANES]
+        for lane, thread in zip(LANES, self._lanes, strict=True):
+            told = f"Requests with {lane} pictures that wait to be prepared or are."
+            self.metrics.watch(f"reweigh_preparing_{lane}_pictures", told, partial(getattr, thread, "works"))
 
     def app(self) -> FastAPI:
         """Build the ASGI application."""
@@ -128,14 +130,15 @@ class Server:
         with suppress(asyncio.CancelledError):  # a second Ctrl-C: the decoder's task is gone, too
             yield
             await self.scheduler.stop()
-        self._preparing.shutdown()
+        for lane in self._lanes:
+            lane.shutdown()
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         begin = time.monotonic()
         async with self._arrival(request, self._parse_chat) as (asked, prepared, answers):
             made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
-            rows = await answers.within(self._preparing.run(made))
+            rows = await answers.within(self._lanes[0].run(made))
             answers.submit(rows)
         reply = Reply(self.served.name, asked, rows)
         note: dict[str, Any] = request.scope["state"]["note"]
@@ -221,19 +224,22 @@ class Server:
             told = f"the messages have {characters:,} characters, more than any prompt of {tokens:,} tokens"
             raise invalid("messages", told, code="context_length_exceeded")
         found = await find_pictures(asked.messages, self.bounds, self._fetcher, hold)
+        processor = self.served.processor
+        opened = await asyncio.to_thread(open_pictures, asked.messages, found, self.bounds, processor)
+        lane = int(sum(one.pixels for one in opened) > LARGE)
 
         def work() -> Prepared:
             try:
-                pictures = read_pictures(found, self.bounds, deadline)
+                pictures = read_pictures(opened, deadline)
                 deadline.check()
                 arguments = asked.chat_template_kwargs if isinstance(asked, ChatRequest) else None
-                prepared = self.served.prepare(asked.messages, pictures, arguments)
+                prepared = self.served.prepare(asked.messages, pictures, arguments, lane=lane)
             except ReweighError as error:
                 raise problem_of(error, self.served.hidden, param="messages") from error
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)
             return prepared
 
-        return await self._preparing.run(work)
+        return await self._lanes[lane].run(work)
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""
@@ -274,18 +280,22 @@ class Server:
                 tell(f"table {name}", **about)
 
     async def live(self) -> Response:
-        """``GET /health/live``: whether the model's thread makes progress; if not, only a restart helps."""
-        stuck = self.scheduler.busy_seconds() > STUCK * self.bounds.seconds
+        """``GET /health/live``: whether the server's threads make progress; if not, only a restart helps."""
+        stuck = self._busy_seconds() > STUCK * self.bounds.seconds
         return JSONResponse({"status": "stuck" if stuck else "ok"}, status_code=503 if stuck else 200)
 
     async def ready(self) -> Response:
         """``GET /health`` and ``GET /health/ready``: whether the server accepts requests now."""
         status = "ok"
-        if self.scheduler.busy_seconds() > self.bounds.seconds:
+        if self._busy_seconds() > self.bounds.seconds:
             status = "busy for longer than a request may take"
         elif not self.scheduler.takes_more():
             status = "queue full"
         return JSONResponse({"status": status}, status_code=200 if status == "ok" else 503)
+
+    def _busy_seconds(self) -> float:
+        """Return how long the model's thread, or one that prepares, has worked on one thing."""
+        return max(self.scheduler.busy_seconds(), *(lane.busy_seconds() for lane in self._lanes))
 
     async def show_metrics(self) -> PlainTextResponse:
         """``GET /metrics``."""

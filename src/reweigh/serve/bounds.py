@@ -29,7 +29,7 @@ class Bounds:
         body_bytes: Bytes of one request; eight times as many may be in memory at once.
         body_seconds: Time in which its body must arrive, and in which a client must read what it was sent.
         image_bytes: Bytes of one encoded image.
-        image_pixels: Pixels of one image.
+        image_pixels: Pixels of all images of one request, as they are and as the processor enlarges them.
         images: Images of one conversation.
         prompt_tokens: Tokens of one prompt; the model's context bounds it too.
         new_tokens: Tokens of one answer.

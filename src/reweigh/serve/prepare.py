@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +19,23 @@ from torch import Tensor
 
 from reweigh.errors import ImageError, InputError, ReweighError
 from reweigh.families.positions import placeholder_ids
-from reweigh.families.processor import chat_template_of, tokenizer_of
+from reweigh.families.processor import chat_template_of, resized_pixels, tokenizer_of
 from reweigh.families.prompts import encode, render, render_chat
-from reweigh.images import read_image
+from reweigh.images import open_image, read_image
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.problem import Deadline, invalid
 from reweigh.serve.recall import OF_THE_PROMPT
-from reweigh.serve.wire import ImagePart, Message
+from reweigh.serve.wire import ImagePart, ImageUrl, Message
 from reweigh.text import Template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+LANES = ("small", "large")
+"""Threads that prepare requests: those with large pictures wait for each other, and nobody else waits for them."""
+LARGE = 4_000_000
+"""Pixels of one request's pictures beyond which they are large."""
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -38,22 +43,12 @@ async def find_pictures(
     messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None, hold: Callable[[int], None]
 ) -> dict[str, str | bytes]:
     """Find the images of a conversation by their place in it: data URLs as they are, the bytes of all others."""
-    parts = {
-        f"messages.{turn}.content.{index}.image_url": part.image_url
-        for turn, message in enumerate(messages)
-        for index, part in enumerate(message.content)
-        if isinstance(part, ImagePart)
-    }
-    for param, part in parts.items():
-        if (part.min_pixels or 0) > bounds.image_pixels:
-            told = f"min_pixels is {part.min_pixels:,}; this server allows at most {bounds.image_pixels:,}"
-            raise invalid(f"{param}.min_pixels", told)
-    urls = {param: part.url for param, part in parts.items()}
+    urls = _image_urls(messages)
     if len(urls) > bounds.images:
         told = f"{len(urls)} images were given; this server allows at most {bounds.images}"
         raise invalid("messages", told, code="too_many_images")
     found: dict[str, str | bytes] = {}
-    for param, url in urls.items():
+    for param, url in ((param, asked.url) for param, asked in urls.items()):
         if url[:5].lower() == "data:":
             found[param] = url
         elif fetcher is not None:
@@ -64,30 +59,80 @@ async def find_pictures(
     return found
 
 
-def read_pictures(found: Mapping[str, str | bytes], bounds: Bounds, deadline: Deadline) -> list[Image]:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An image whose size is known and whose pixels are not decoded yet."""
+
+    param: str
+    image: Image
+    pixels: int
+
+
+def _image_urls(messages: Sequence[Message]) -> dict[str, ImageUrl]:
+    """Return the images of a conversation by their place in it."""
+    return {
+        f"messages.{turn}.content.{index}.image_url": part.image_url
+        for turn, message in enumerate(messages)
+        for index, part in enumerate(message.content)
+        if isinstance(part, ImagePart)
+    }
+
+
+def open_pictures(
+    messages: Sequence[Message], found: Mapping[str, str | bytes], bounds: Bounds, processor: Any
+) -> list[Opened]:
+    """Open images and bound their pixels together: as they are, as requested, and as the processor enlarges them."""
+    opened: list[Opened] = []
+    for param, asked in _image_urls(messages).items():
+        least = asked.min_pixels or 0
+        if least > bounds.image_pixels:
+            told = f"min_pixels is {least:,}; this server allows at most {bounds.image_pixels:,}"
+            raise invalid(f"{param}.min_pixels", told)
+        given = found[param]
+        data = _decoded(given, param, bounds) if isinstance(given, str) else given
+        with _refusing(param):
+            image = open_image(data, max_pixels=bounds.image_pixels)
+        pixels = max(image.width * image.height, resized_pixels(processor, image.size), least)
+        opened.append(Opened(param, image, pixels))
+    total = sum(one.pixels for one in opened)
+    if total > bounds.image_pixels:
+        told = (
+            f"the images have {total / 1e6:.1f} megapixels together, as they are or enlarged for the model; "
+            f"this server allows at most {bounds.image_pixels / 1e6:g}"
+        )
+        raise invalid("messages", told, code="image_too_large", status=422)
+    return opened
+
+
+def read_pictures(opened: Sequence[Opened], deadline: Deadline) -> list[Image]:
     """Decode images; a small file may be a large picture, so few should be decoded at a time."""
     pictures = []
-    for param, given in found.items():
+    for one in opened:
         deadline.check()
-        data = _decoded(given, param, bounds) if isinstance(given, str) else given
-        try:
-            pictures.append(read_image(data, max_pixels=bounds.image_pixels))
-        except ImageError as error:
-            raise invalid(param, error.message, code="invalid_image", status=422) from None
+        with _refusing(one.param), one.image:
+            pictures.append(read_image(one.image, max_pixels=one.pixels))
     return pictures
 
 
 def resized(pictures: Sequence[Image], messages: Sequence[Message]) -> list[Image]:
     """Bring each picture of a conversation to the area that its part asks for, in its own proportions."""
-    parts = [part for message in messages for part in message.content if isinstance(part, ImagePart)]
     made = []
-    for picture, part in zip(pictures, parts, strict=True):
-        area, asked = picture.width * picture.height, part.image_url
+    for picture, asked in zip(pictures, _image_urls(messages).values(), strict=True):
+        area = picture.width * picture.height
         wanted = min(max(area, asked.min_pixels or 0), asked.max_pixels or math.inf)
         scale = math.sqrt(wanted / area)
         size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
         made.append(picture if size == picture.size else picture.resize(size))
     return made
+
+
+@contextmanager
+def _refusing(param: str) -> Iterator[None]:
+    """Turn what is wrong with an image into a problem with its place in the request."""
+    try:
+        yield
+    except ImageError as error:
+        raise invalid(param, error.message, code="invalid_image", status=422) from None
 
 
 def _decoded(url: str, param: str, bounds: Bounds) -> bytes:

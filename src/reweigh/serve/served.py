@@ -21,7 +21,7 @@ from reweigh.memory import Memory
 from reweigh.rivals import DECODERS, decoder
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import DEFAULT, TABLE_NAME
-from reweigh.serve.prepare import Prepared, prepare_inputs, resized
+from reweigh.serve.prepare import LANES, Prepared, prepare_inputs, resized
 from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
 from reweigh.tables.folders import fetch_folder, table_layers
@@ -114,7 +114,7 @@ class Served:
         self._rivals: dict[str, Session] = {}
         self._lock = threading.Lock()
         # Tokenizers refuse to be set up in one thread while another decodes with them.
-        self._preparing = copy.deepcopy(processor)
+        self._preparing = [copy.deepcopy(processor) for _ in LANES]
         self.examined, self.reason = self._examine()
         if self.reason is None:
             self._tables = self._read_all()
@@ -266,8 +266,10 @@ class Served:
         messages: Sequence[Message],
         pictures: Sequence[Image],
         arguments: Mapping[str, Any] | None = None,
+        *,
+        lane: int = 0,
     ) -> Prepared:
-        """Prepare a conversation; called by one thread at a time.
+        """Prepare a conversation; called by one thread at a time in each lane.
 
         Args:
             arguments: Further arguments for the chat template, which win over the server's own.
@@ -277,7 +279,7 @@ class Served:
             if isinstance(template, str):
                 raise InputError("this server replaces the chat template by one that takes no arguments")
             template = {**(template or {}), **arguments}
-        inputs = prepare_inputs(self.model, self._preparing, messages, pictures, template=template)
+        inputs = prepare_inputs(self.model, self._preparing[lane], messages, pictures, template=template)
         key = self.recall.keys([list(pictures)], inputs)[0] if pictures else None
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,19 +19,30 @@ class SingleThread:
 
     Attributes:
         free: Held by whoever uses the thread.
+        works: Calls of ``run`` that wait or are in progress.
     """
 
     def __init__(self, name: str) -> None:
         self.free = asyncio.Lock()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._begun: float | None = None
+        self.works = 0
 
     async def run(self, work: Callable[[], T]) -> T:
         """Work when it is its turn."""
-        await self.free.acquire()
+        self.works += 1
+        try:
+            await self.free.acquire()
+        except BaseException:
+            self.works -= 1
+            raise
         running = self.start(work)
-        running.add_done_callback(lambda _: self.free.release())
+        running.add_done_callback(self._finish)
         return await asyncio.shield(running)
+
+    def _finish(self, _: asyncio.Future[Any]) -> None:
+        self.works -= 1
+        self.free.release()
 
     def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Work now; the caller holds ``free``."""
