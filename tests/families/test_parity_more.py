@@ -1,4 +1,4 @@
-"""The lens reads what the model says, on the six families and on twenty more."""
+"""The lens reads what the model says, on the six families and on those beyond them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from reweigh.testing import assert_lens_parity
 pytestmark = pytest.mark.numerics
 
 # DeepStack adds visual features to the stream after the first blocks, where hidden_states do not show them
-ADDED_BETWEEN = {"qwen3_vl": (0, 1, 2)}
+ADDED_BETWEEN = dict.fromkeys(
+    ("qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe_thinker", "granite_docling"), (0, 1, 2)
+) | {"granite4_vision": (1,)}
 
 
 @pytest.mark.parametrize("family", MORE)
@@ -59,5 +61,5 @@ def test_families_with_a_reader_have_a_place_for_every_patch(family):
         seen = [place for place in places if place.tile == tile]
         assert len(seen) == seen[0].rows * seen[0].cols
     held = int((inputs["input_ids"] == IMAGE).sum())
-    newlines = {"llava_onevision": 8, "llava_next_video": 4}.get(family, 0)
+    newlines = {"llava_onevision": 8, "llava_next_video": 4, "granite4_vision": 2}.get(family, 0)
     assert len(row) == held - newlines

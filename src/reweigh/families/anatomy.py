@@ -75,7 +75,7 @@ def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
     return inner
 
 
-NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
+NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f", "norm_f")
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,9 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
         raise UnsupportedError(f"{name} has no config: only transformers models are supported")
     family = family_of(config)
     if family.refused is not None:
-        raise UnsupportedError(f"{name} {family.refused}", hint="docs/usage.md lists the supported families")
+        raise UnsupportedError(
+            f"{name} {family.refused}", hint="docs/families.md lists the supported families"
+        )
     text = getattr(model, "language_model", None)
     if getattr(config, "is_encoder_decoder", False) or getattr(
         getattr(text, "config", None), "is_encoder_decoder", False
@@ -197,14 +199,22 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
             f"{name} is an encoder-decoder: its decoder never sees the image positions",
             hint="use a checkpoint with a decoder-only language model",
         )
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    head = next(
+        (
+            found
+            for part in (model, text)
+            if hasattr(part, "get_output_embeddings") and (found := part.get_output_embeddings()) is not None
+        ),
+        None,
+    )
     if head is None:
         raise UnsupportedError(f"{name} has no output head", hint="load it with AutoModelForImageTextToText")
     blocks, norm = _blocks_and_norm(model)
     tokens = tuple(sorted(placeholder_ids(config)))
     if images and not tokens:
         raise UnsupportedError(
-            f"the configuration of {name} names no image token, so image positions cannot be found"
+            f"the configuration of {name} names no image token, so image positions cannot be found",
+            hint="if its processor knows one: model.config.image_token_id = processor.image_token_id",
         )
     language_model = getattr(model, "language_model", model) if family.delegates else model
     return Anatomy(model, family, language_model, blocks, norm, head, tokens, compiled)

@@ -95,7 +95,13 @@ BUILT_IN = (
     Family("qwen2_5_vl", pictures=qwen2_5_vl_pictures, causal=True),
     Family("qwen3_vl", pictures=qwen2_5_vl_pictures),
     Family("qwen3_vl_moe", pictures=qwen2_5_vl_pictures),
+    Family("qwen3_5", pictures=qwen2_5_vl_pictures),
+    Family("qwen3_5_moe", pictures=qwen2_5_vl_pictures),
+    Family("qwen3_omni_moe_thinker", pictures=qwen2_5_vl_pictures),
     Family("glm4v", pictures=qwen2_5_vl_pictures),
+    Family("glm4v_moe", pictures=qwen2_5_vl_pictures),
+    Family("glm46v", pictures=qwen2_5_vl_pictures),
+    Family("granite4_vision", pictures=llava_next_pictures, has_controls=True),
     Family(
         "internvl",
         pictures=internvl_pictures,
@@ -117,6 +123,14 @@ BUILT_IN = (
     Family("kosmos-2.5", refused=SEPARATE_MASK),
     Family("chameleon", refused="masks its image vocabulary in the logits, which changes ranks"),
     Family("git", refused="prepends image features outside the token sequence"),
+    Family("blip", refused=CROSS_ATTENTION),
+    Family(
+        "qwen4_exp",
+        refused="keeps four residual streams, so there is no single one to read through its norm and head",
+    ),
+    Family("diffusion_gemma", refused="writes whole blocks of text by diffusion, not token after token"),
+    Family("pi0", refused="predicts the motions of a robot, not text"),
+    Family("evolla", refused="reads proteins, not images"),
 )
 
 FAMILIES: Registry[Family] = Registry(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,7 @@ def gemma3_pictures(
 def llava_next_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """Describe LLaVA-NeXT and OneVision: the whole image (tile 0), the same at high resolution (tile 1), then videos.
+    """Describe LLaVA-NeXT and its kin: the whole image (tile 0), the same at high resolution (tile 1), then videos.
 
     The high-resolution view is put together from crops and freed of padding; after each of its rows comes a learned
     newline feature under the image placeholder, which carries no image content.
@@ -217,6 +218,7 @@ def anyres(config: Any, size: tuple[int, int]) -> Picture:
 
 def _base(config: Any, end: int = 0) -> View:
     side = config.vision_config.image_size // config.vision_config.patch_size
+    side = int(side * Fraction(getattr(config, "downsample_rate", None) or 1))  # Granite 4's "4/8"
     return View(side, side, end=end)
 
 
