@@ -15,8 +15,7 @@ from torch import Tensor
 
 from reweigh.engines.base import Decoder, Pass, Request
 from reweigh.engines.reader import CLIP, Clip, Reader, Registered
-from reweigh.engines.rows import Batch
-from reweigh.engines.rows import Sequence as Row
+from reweigh.engines.rows import Batch, Row
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
@@ -43,7 +42,7 @@ class ReweighRequest(Request):
         given: Evidence measured before, one for each row of the prompt; rows of ``None`` are measured.
         observers: Receive every step; the trace is one of them.
         outer: The request it is nested in.
-        rows: The sequence of each row of the latest prompt with an image.
+        rows: The rows of the latest prompt with an image.
     """
 
     decoder: ReWEIGH
@@ -99,7 +98,7 @@ class ReweighRequest(Request):
                 f"{len(self.beta)} betas were given for a prompt of {prompts} rows",
                 hint="pass one number, or one for each row",
             )
-        return [self.beta[row.row] for row in rows]
+        return [self.beta[row.index] for row in rows]
 
 
 class ReWEIGH(Decoder):
@@ -205,10 +204,10 @@ class ReWEIGH(Decoder):
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Measure new images, then edit the logits of rows that have evidence."""
-        request: ReweighRequest = forward.request  # type: ignore[assignment]
-        scratch = forward.batch.scratch
-        if not forward.is_step and request.reader.gather(forward, request.given):
-            request.follow(forward.prompts)
+        request: ReweighRequest = forward.prompt.request  # type: ignore[assignment]
+        scratch = forward.prompt.batch.scratch
+        if forward.past < forward.prompt.end and request.reader.gather(forward, request.given):
+            request.follow(forward.prompt.rows)
             if not self._proved:
                 self._prove_lens(forward, request.reader.lens)
             scratch.clear()  # laid out for fewer images
@@ -231,7 +230,7 @@ class ReWEIGH(Decoder):
         """Edit several columns at once (a verified draft, a plain forward): those after the row's images."""
         logits = forward.logits.float()
         logits = logits.clone() if logits is forward.logits else logits
-        starts = [forward.start_of(row) for row in forward.batch.scratch["rows"]]
+        starts = [forward.start_of(row) for row in forward.prompt.batch.scratch["rows"]]
         first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
         for column in range(min(starts), logits.shape[1]):
             own = editor
@@ -253,7 +252,7 @@ class ReWEIGH(Decoder):
         recorded = Recorded(
             step.candidates,
             step.shifts,
-            forward.batch.scratch["evidence"].gather(1, ids),
+            forward.prompt.batch.scratch["evidence"].gather(1, ids),
             editor.strengths.gather(1, ids),
             logits.argmax(-1),
             step.logits.argmax(-1),
@@ -265,15 +264,15 @@ class ReWEIGH(Decoder):
 
     def _lay_out(self, forward: Pass, request: ReweighRequest) -> None:
         """Lay out strengths and penalties of the rows that have evidence, once for each image and request."""
-        scratch, reader, device = forward.batch.scratch, request.reader, forward.logits.device
+        scratch, reader, device = forward.prompt.batch.scratch, request.reader, forward.logits.device
         for row in forward.rows:
             row.check_read(forward.past + forward.length)
-        places = [place for place, row in enumerate(forward.rows) if row.made is not None]
+        places = [place for place, row in enumerate(forward.rows) if row.reading is not None]
         rows = [forward.rows[place] for place in places]
         scratch |= {"request": request, "rows": places, "editor": None, "evidence": None}
         if not rows:
             return
-        betas = torch.tensor(request.betas(rows, len(forward.prompts)), device=device)
+        betas = torch.tensor(request.betas(rows, len(forward.prompt.rows)), device=device)
         some = torch.tensor(places, device=device) if len(rows) < len(forward.rows) else None
         strengths = torch.stack([reader.finish(row, device) for row in rows])
         scratch["editor"] = StepEditor(strengths, betas, some)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from reweigh.engines.reader import Reader
-from reweigh.engines.rows import Sequence
+from reweigh.engines.rows import Row
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.method.lens import Lens
 
@@ -26,7 +26,7 @@ STATES = {0: torch.randn(LENGTH, WIDTH), 1: torch.randn(LENGTH, WIDTH)}
 
 
 def row():
-    return Sequence(positions=list(POSITIONS), patches=[None] * 5, bounds=[3, 5])
+    return Row(positions=list(POSITIONS), patches=[None] * 5, bounds=[3, 5])
 
 
 def by_hand(layer):
@@ -49,7 +49,7 @@ def test_any_chunks_give_the_mean_reciprocal_rank(cuts):
 
 
 def test_a_row_without_image_has_no_evidence():
-    assert Reader(LENS, [0]).evidence(Sequence()) is None
+    assert Reader(LENS, [0]).evidence(Row()) is None
 
 
 def test_what_another_reader_needs_and_nobody_read_is_refused():
@@ -63,7 +63,7 @@ def test_what_another_reader_needs_and_nobody_read_is_refused():
         with pytest.raises(UnsupportedError, match=words):
             reader.evidence(one)
     assert torch.equal(
-        Reader(LENS, [0], tokens=[1, 2]).evidence(one).values, one.made[0].sums.evidence()[None]
+        Reader(LENS, [0], tokens=[1, 2]).evidence(one).values, one.reading[0].sums.evidence()[None]
     )
 
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.engines.base import Pass
-from reweigh.engines.rows import Batch, Sequence, image_bounds
+from reweigh.engines.base import Pass, Prompt
+from reweigh.engines.rows import Batch, Row, image_bounds
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.method.grids import Patch
 
@@ -19,7 +19,7 @@ COLUMNS = st.sets(st.integers(0, 30)).map(sorted)
 
 def row(*positions, marks=None, **more):
     bounds = [len(positions)] if positions else []
-    made = Sequence(positions=list(positions), patches=[None] * len(positions), bounds=bounds, **more)
+    made = Row(positions=list(positions), patches=[None] * len(positions), bounds=bounds, **more)
     for count, mark in (marks or {}).items():
         made.mark(count, mark)
     return made
@@ -27,19 +27,8 @@ def row(*positions, marks=None, **more):
 
 def forward(*rows, past=0, length=1, seen=0, logits=None):
     rows = list(rows)
-    made = Pass(
-        request=None,
-        arguments={},
-        past=past,
-        length=length,
-        batch=Batch(1, rows),
-        rows=rows,
-        prompts=rows,
-        inputs={},
-        start=0,
-        end=0,
-        seen=seen,
-    )
+    prompt = Prompt(request=None, inputs={}, start=0, end=0, rows=rows, batch=Batch(1, rows), seen=seen)
+    made = Pass(prompt=prompt, rows=rows, past=past, length=length)
     made.logits = torch.zeros(len(rows), 1, 2) if logits is None else logits
     return made
 
@@ -59,11 +48,11 @@ def test_a_further_prompt_adds_positions_and_keeps_what_was_read():
     after = before.extended(0, 10, [(0, patch(0)), (3, patch(1))])
     assert after.positions == [1, 2, 10, 13]
     assert after.bounds == [2, 3, 4]
-    assert (after.read, after.made) == (2, "a")
+    assert (after.read, after.reading) == (2, "a")
     assert before.positions == [1, 2]
     assert after.number != before.number
     assert before.extended(0, 10, []) is before
-    assert before.extended(3, 10, []).row == 3
+    assert before.extended(3, 10, []).index == 3
 
 
 def test_a_prompt_that_failed_leaves_nothing_behind():
@@ -73,19 +62,19 @@ def test_a_prompt_that_failed_leaves_nothing_behind():
 
 def test_cropping_goes_back_to_the_last_bound():
     images = [patch(0)] * 3 + [patch(1)] * 2
-    whole = Sequence().extended(0, 0, list(zip([1, 2, 3, 8, 9], images, strict=True)))
+    whole = Row().extended(0, 0, list(zip([1, 2, 3, 8, 9], images, strict=True)))
     whole.mark(3, "one")
     whole.mark(5, "both")
     assert whole.cropped(10) is whole
     for length in (4, 8):
         between = whole.cropped(length)
-        assert (between.positions, between.bounds, between.made) == ([1, 2, 3], [3], "one")
+        assert (between.positions, between.bounds, between.reading) == ([1, 2, 3], [3], "one")
     for length in (2, 3, 9):
         with pytest.raises(UnsupportedError, match="cropped"):
             whole.cropped(length)
     nothing = whole.cropped(1)
-    assert (nothing.positions, nothing.bounds, nothing.made, nothing.images) == ([], [], None, 0)
-    assert whole.made == "both"
+    assert (nothing.positions, nothing.bounds, nothing.reading, nothing.images) == ([], [], None, 0)
+    assert whole.reading == "both"
 
 
 def test_a_batch_crops_all_rows_or_none():
@@ -102,7 +91,7 @@ def test_a_batch_crops_all_rows_or_none():
 
 
 def test_beams_are_one_sequence_several_times():
-    batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
+    batch = Batch(1, [Row(index=0), Row(index=1)])
     prompts = batch.extend(0, [[(1, None)], []], rows=6)
     assert batch.rows == [prompts[0]] * 3 + [prompts[1]] * 3
     batch.scratch["x"] = 1
@@ -116,7 +105,7 @@ def test_beams_are_one_sequence_several_times():
 
 
 def test_rows_that_do_not_fit_are_refused():
-    batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
+    batch = Batch(1, [Row(index=0), Row(index=1)])
     with pytest.raises(InputError, match="2 rows"):
         batch.extend(0, [[]] * 3, rows=3)
     for rows in (1, 3):
@@ -130,7 +119,7 @@ def test_a_copy_shares_what_was_read_and_nothing_else():
     other = copy.deepcopy(batch)
     assert other.rows[0] is other.rows[1]
     assert other.rows[0] is not one
-    assert other.rows[0].made is one.made
+    assert other.rows[0].reading is one.reading
     other.rows[0].mark(2, "more")
     assert one.read == 1
     assert (other.seen, other.scratch, other.branches) == (9, {}, {"b": [1]})

@@ -360,8 +360,9 @@ def test_a_finished_generation_is_released(method, loaded, batch):
 
     def noted(forward):
         result = edit(forward)
-        kept = [row.made for row in forward.rows if isinstance(row.made, torch.Tensor)]
-        alive.extend(map(weakref.ref, [forward.cache, *forward.batch.branches.values(), *kept]))
+        kept = [row.reading for row in forward.rows if isinstance(row.reading, torch.Tensor)]
+        branches = forward.prompt.batch.branches.values()
+        alive.extend(map(weakref.ref, [forward.arguments["past_key_values"], *branches, *kept]))
         return result
 
     attached.decoder.edit = noted

@@ -19,9 +19,9 @@ import numerics
 import reweigh
 from checkpoints import picture, prompt
 from checkpoints.more import more
-from reweigh.engines.base import Pass
+from reweigh.engines.base import Pass, Prompt
 from reweigh.engines.context import suspended
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.rows import Batch, Row
 from reweigh.engines.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
@@ -232,20 +232,10 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
     decoder = reweigh.decoder("memvr", model, processor, end=3).decoder
     sure, unsure = torch.zeros(20), torch.zeros(20)
     sure[3] = 99.0
-    rows = [Sequence(positions=[0], patches=[None], bounds=[1]) for _ in range(2)]
-    forward = Pass(
-        request=None,
-        arguments={},
-        past=0,
-        length=4,
-        batch=Batch(1, rows),
-        rows=rows,
-        prompts=rows,
-        inputs={},
-        start=0,
-        end=4,
-    )
-    found = forward.scratch = Looks([None, None])
+    rows = [Row(positions=[0], patches=[None], bounds=[1]) for _ in range(2)]
+    prompt = Prompt(request=None, inputs={}, start=0, end=4, rows=rows, batch=Batch(1, rows))
+    forward = Pass(prompt=prompt, rows=rows, past=0, length=4)
+    found = prompt.scratch = Looks([None, None])
     decoder.edit_state(-1, torch.ones(2, 4, 4), forward)
     for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
         decoder.lens = SimpleNamespace(read=lambda states, rows=rows: torch.stack(rows))

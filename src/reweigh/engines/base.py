@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -19,91 +18,104 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.rows import Batch, Row
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.files.artifacts import sha256_file
+from reweigh.method.grids import VisualPosition
 
 if TYPE_CHECKING:
     from reweigh.families.anatomy import Anatomy
 
-_keys = count(1)
+_keys, _numbers = count(1), count(1)
 
 GREEDY: Mapping[str, Any] = {"do_sample": False, "num_beams": 1}
 SAMPLING: Mapping[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Plain sampling; ``top_k=0`` because transformers would otherwise keep 50 tokens."""
 
 PENDING = torch.empty(0)
-"""Stands for the logits of a pass that is still running."""
+"""Placeholder for logits until the model returns."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Prompt:
+    """What passes belong to: the prompt of a running ``generate``; outside of it each pass is a prompt by itself.
+
+    Attributes:
+        request: The request it belongs to.
+        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
+        start: Column at which it begins, after a kept cache.
+        end: Column after it; what follows was generated.
+        visual: Visual columns of each row of ``inputs``, counted from its start.
+        generates: Whether it belongs to a ``generate``.
+        rows: The rows of ``inputs``.
+        batch: What travels with its cache.
+        seen: Columns that were shown before the latest pass; more than its ``past`` where there is no cache.
+        passes: Forward passes made so far.
+        scratch: What the decoder keeps for itself while a pass lasts.
+        number: Never reused, unlike ``id()``.
+    """
+
+    request: Request
+    inputs: Mapping[str, Any]
+    start: int
+    end: int
+    visual: list[list[VisualPosition]] = field(default_factory=list)
+    generates: bool = False
+    rows: list[Row] = field(default_factory=list)
+    batch: Any = None  # a Batch, once its first pass begins
+    seen: int = 0
+    passes: int = 0
+    scratch: Any = None
+    number: int = field(default_factory=lambda: next(_numbers))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Pass:
-    """One forward pass, as a decoder sees it: made before the model runs, completed after it.
+    """One forward pass, as a decoder sees it: built before the model runs, completed after it.
 
     Attributes:
-        request: The request it belongs to.
-        arguments: The forward's arguments by name.
+        prompt: What it belongs to.
+        rows: The row of each forward row; beams of one prompt row share one.
         past: Columns that were in the cache before this pass.
         length: Columns of this pass.
-        batch: What travels with the cache.
-        rows: The sequence of each forward row; beams of one prompt row share one.
-        prompts: The sequence of each row of ``inputs``.
-        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
-        start: Column at which the prompt in ``inputs`` begins (after a kept cache).
-        end: Column after the prompt; what follows it was generated.
-        is_step: Whether it is one more token of a running generation, which cannot show a new image.
-        layers: Blocks whose output the decoder reads.
-        seen: Columns that were shown before this pass; more than ``past`` where there is no cache.
-        cache: The key-value cache, if any.
-        prompt: The prompt of the running ``generate``, as its engine keeps it.
-        states: Residual stream (B, T, d) after each block asked for.
+        states: Residual stream (B, T, d) after each block that the decoder reads.
         logits: Raw logits (B, K, V) of the last K columns; there once the model has run.
-        is_running: Whether the model is running it right now.
-        edits_beside: Whether edits of the stream act on passes that the decoder runs beside it.
-        scratch: What the decoder keeps for itself while the pass lasts.
+        arguments: The forward's arguments by name.
     """
 
-    request: Request
-    arguments: Mapping[str, Any]
+    prompt: Prompt
+    rows: list[Row]
     past: int
     length: int
-    batch: Batch
-    rows: list[Sequence]
-    prompts: list[Sequence]
-    inputs: Mapping[str, Any]
-    start: int
-    end: int
-    seen: int = 0
-    is_step: bool = False
-    layers: frozenset[int] = frozenset()
-    cache: Any = None
-    prompt: Any = None
     states: dict[int, Tensor] = field(default_factory=dict)
     logits: Tensor = PENDING
-    is_running: bool = False
-    edits_beside: bool = False
-    scratch: Any = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the model has not returned yet."""
+        return self.logits is PENDING
 
     @property
     def has_image(self) -> bool:
         """Whether any row has an image."""
         return any(row.positions for row in self.rows)
 
-    def sequences(self, count: int) -> list[Sequence]:
-        """Return the sequences of ``count`` rows: the pass's own, or those of a branch that reads each prompt once."""
-        return self.rows if count == len(self.rows) else self.prompts
+    def rows_of(self, count: int) -> list[Row]:
+        """Return the pass's own rows if they are ``count``, else those of a branch that reads each prompt once."""
+        return self.rows if count == len(self.rows) else self.prompt.rows
 
-    def new(self) -> list[tuple[int, Sequence, list[int]]]:
-        """Return (a forward row, the sequence, its columns in this pass) of each sequence with new visual columns."""
-        first, last = max(self.seen, self.past), self.past + self.length
+    def new(self) -> list[tuple[int, Row, list[int]]]:
+        """Return (forward row, row, its columns in this pass) of each row with new visual columns."""
+        first, last = max(self.prompt.seen, self.past), self.past + self.length
         found, done = [], set()
-        for row, sequence in enumerate(self.rows):
-            if sequence.number in done or not sequence.positions or sequence.positions[-1] < first:
+        for index, row in enumerate(self.rows):
+            if row.number in done or not row.positions or row.positions[-1] < first:
                 continue
-            done.add(sequence.number)
-            columns = [first - self.past + column for column in sequence.between(first, last)]
+            done.add(row.number)
+            columns = [first - self.past + column for column in row.between(first, last)]
             if columns:
-                found.append((row, sequence, columns))
+                found.append((index, row, columns))
         return found
 
     def check_states(self) -> None:
@@ -117,35 +129,26 @@ class Pass:
                     hint="this model computes late blocks for some columns only; choose an earlier block (layer=...)",
                 )
 
-    def keep(self, sequence: Sequence, columns: list[int], made: Any) -> None:
-        """Keep with a sequence what was made of its visual positions up to the last of some columns of this pass."""
-        sequence.mark(bisect_right(sequence.positions, self.past + columns[-1]), made)
+    def keep(self, row: Row, columns: list[int], reading: Any) -> None:
+        """Keep with a row what was read of its visual positions up to the last of some columns of this pass."""
+        row.mark(bisect_right(row.positions, self.past + columns[-1]), reading)
 
-    def shown(self, row: int) -> list[int]:
+    def shown(self, index: int) -> list[int]:
         """Return the visual columns of a forward row in this pass, relative to its start, new or not."""
-        return self.rows[row].between(self.past, self.past + self.length)
+        return self.rows[index].between(self.past, self.past + self.length)
 
-    @contextmanager
-    def edited_beside(self) -> Iterator[None]:
-        """Let edits of the stream act on passes that the decoder runs beside this one, such as those of a branch."""
-        before, self.edits_beside = self.edits_beside, True
-        try:
-            yield
-        finally:
-            self.edits_beside = before
-
-    def start_of(self, row: int) -> int:
+    def start_of(self, index: int) -> int:
         """Return the index into the K logits of a row's first column at or after its last visual one; K if it has none."""
-        positions, count = self.rows[row].positions, self.logits.shape[1]
+        positions, count = self.rows[index].positions, self.logits.shape[1]
         return max(0, positions[-1] - (self.past + self.length - count)) if positions else count
 
     def edited_columns(self) -> int:
         """Return how many last columns a decoder edits: one where the prompt ends, all K of a later pass."""
-        return 1 if self.past + self.length <= self.end else int(self.logits.shape[1])
+        return 1 if self.past + self.length <= self.prompt.end else int(self.logits.shape[1])
 
     def is_whole(self) -> bool:
         """Whether it is a whole prompt or one more token, not a part of a prompt, a draft, or a repetition."""
-        at_once = self.past <= self.start and self.past + self.length == self.end
+        at_once = self.past <= self.prompt.start and self.past + self.length == self.prompt.end
         return at_once or self.length == 1
 
     def image_rows(self) -> Tensor:

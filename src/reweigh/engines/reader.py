@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.base import Pass
-from reweigh.engines.rows import Sequence
+from reweigh.engines.rows import Row
 from reweigh.errors import InputError, MismatchError, NumericsError, ReweighError, UnsupportedError
 from reweigh.method.edit import spread
 from reweigh.method.evidence import Evidence, Reading, is_possible, read_evidence
@@ -80,29 +80,29 @@ class Reader:
         self.readouts = self.empty.readouts
         self.registered = registered
 
-    def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
-        """Read the states (n, d) of a sequence's positions from ``start`` on, given by layer.
+    def feed(self, row: Row, start: int, states: abc.Mapping[int, Tensor]) -> None:
+        """Read the states (n, d) of a row's positions from ``start`` on, given by layer.
 
         Readings of earlier positions are never changed: other sequences may share them.
         """
-        last = bisect_left(sequence.positions, start + len(states[self.layers[0]]))
-        for bound in sequence.bounds:
-            stop, read, before = min(bound, last), sequence.read, sequence.made
+        last = bisect_left(row.positions, start + len(states[self.layers[0]]))
+        for bound in row.bounds:
+            stop, read, before = min(bound, last), row.read, row.reading
             if stop <= read:
                 continue
             if isinstance(before, Evidence):
                 raise _not_joined()
-            columns = [position - start for position in sequence.positions[read:stop]]
+            columns = [position - start for position in row.positions[read:stop]]
             made = {}
             for layer in self.layers:
                 own = states[layer]
                 made[layer] = self.read(own[torch.tensor(columns, device=own.device)])
             if before is None:
-                sequence.reader = self
+                row.reader = self
             else:
-                self.check(sequence)
+                self.check(row)
                 made = {layer: _sum(before[layer], part) for layer, part in made.items()}
-            sequence.mark(stop, made)
+            row.mark(stop, made)
 
     def read(self, states: Tensor) -> Reading:
         """Read states (P, d) of visual positions."""
@@ -114,24 +114,24 @@ class Reader:
         ``given`` has one entry for each row of the prompt; a row of ``None`` is read.
         """
         new = forward.new()
-        if new and given is not None and len(given) != len(forward.prompts):
+        if new and given is not None and len(given) != len(forward.prompt.rows):
             raise InputError(
-                f"evidence of {len(given)} rows was given for a prompt of {len(forward.prompts)}",
+                f"evidence of {len(given)} rows was given for a prompt of {len(forward.prompt.rows)}",
                 hint="pass one Evidence for each row of the prompt, None for a row to be measured",
             )
-        for row, sequence, columns in new:
-            known = None if given is None else given[sequence.row]
+        for index, row, columns in new:
+            known = None if given is None else given[row.index]
             if known is None:
-                self.feed(sequence, forward.past, {k: forward.states[k][row] for k in self.layers})
-            elif sequence.read <= sequence.positions.index(forward.past + columns[0]):
-                self.give(sequence, known)
-        for _, sequence, _ in new:
-            sequence.check_read(forward.past + forward.length)
+                self.feed(row, forward.past, {k: forward.states[k][index] for k in self.layers})
+            elif row.read <= row.positions.index(forward.past + columns[0]):
+                self.give(row, known)
+        for _, row, _ in new:
+            row.check_read(forward.past + forward.length)
         return bool(new)
 
-    def give(self, sequence: Sequence, evidence: Evidence) -> None:
+    def give(self, row: Row, evidence: Evidence) -> None:
         """Take evidence that was measured before; its sums are unknown, so nothing can be added to it."""
-        if sequence.read:
+        if row.read:
             raise _not_joined()
         if evidence.tokens is None and evidence.values.shape[1] != self.lens.rows:
             raise InputError(
@@ -150,12 +150,12 @@ class Reader:
             )
         for layer in self.layers:
             evidence.of(layer, self.tokens)  # refuses another layer's and other tokens'
-        sequence.mark(len(sequence.positions), evidence)
-        sequence.reader = self
+        row.mark(len(row.positions), evidence)
+        row.reader = self
 
-    def check(self, sequence: Sequence) -> None:
+    def check(self, row: Row) -> None:
         """Refuse a reading of other layers or tokens by another request: the states are no longer there."""
-        other, made = sequence.reader, sequence.made
+        other, made = row.reader, row.reading
         if other is self or isinstance(made, Evidence):
             return
         if missing := [layer for layer in self.layers if layer not in made]:
@@ -176,11 +176,11 @@ class Reader:
                 hint="start without a cache, or keep to one table in a conversation",
             )
 
-    def mean(self, sequence: Sequence, layer: int, readout: str | None = None) -> Tensor:
+    def mean(self, row: Row, layer: int, readout: str | None = None) -> Tensor:
         """Return the evidence of one layer (V,), or (R,) in the order of the tokens."""
-        if sequence.reader is not self:
-            self.check(sequence)
-        readout, made = readout or self.readouts[0], sequence.made
+        if row.reader is not self:
+            self.check(row)
+        readout, made = readout or self.readouts[0], row.reading
         if not isinstance(made, Evidence):
             return made[layer].sums.evidence(readout)  # type: ignore[no-any-return]
         if made.readout != readout:
@@ -190,48 +190,48 @@ class Reader:
             )
         return made.of(layer, self.tokens)
 
-    def dtype(self, sequence: Sequence) -> str:
+    def dtype(self, row: Row) -> str:
         """Return the type of the logits that were ranked."""
-        made = sequence.made
+        made = row.reading
         return made.dtype if isinstance(made, Evidence) else made[self.layers[0]].dtype
 
-    def evidence(self, sequence: Sequence, readout: str | None = None) -> Evidence | None:
-        """Return the evidence of a sequence's images under one of the readouts; ``None`` without an image."""
-        sequence.check_read()
-        if sequence.made is None:
+    def evidence(self, row: Row, readout: str | None = None) -> Evidence | None:
+        """Return the evidence of a row's images under one of the readouts; ``None`` without an image."""
+        row.check_read()
+        if row.reading is None:
             return None
-        values = torch.stack([self.mean(sequence, layer, readout) for layer in self.layers])
-        made = sequence.made
+        values = torch.stack([self.mean(row, layer, readout) for layer in self.layers])
+        made = row.reading
         found = [] if isinstance(made, Evidence) else [made[layer].located for layer in self.layers]
         return Evidence(
             layers=self.layers,
             values=values,
-            positions=tuple(sequence.positions),
-            patches=tuple(sequence.patches),
-            dtype=self.dtype(sequence),
+            positions=tuple(row.positions),
+            patches=tuple(row.patches),
+            dtype=self.dtype(row),
             tokens=None if self.tokens is None else tuple(self.tokens.tolist()),
             located=torch.stack(found) if len(self.locate) and found else None,
             readout=readout or self.readouts[0],
         )
 
-    def finish(self, sequence: Sequence, device: torch.device | str) -> Tensor:
+    def finish(self, row: Row, device: torch.device | str) -> Tensor:
         """Return suppression strengths over the vocabulary (V,); they are laid out once."""
-        if sequence.strengths is None or sequence.reader is not self:
+        if row.strengths is None or row.reader is not self:
             table = self.registered
             if table is None:
                 raise ReweighError("strengths need a table's references")
-            dtype = self.dtype(sequence)
+            dtype = self.dtype(row)
             if table.dtype not in (None, dtype):
                 raise MismatchError(
                     f"this table was made from {table.dtype} logits, but the head gives {dtype} here",
                     hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
                 )
             low, high = table.clip
-            found = self.mean(sequence, self.layers[0]).to(device)
+            found = self.mean(row, self.layers[0]).to(device)
             values = strength(table.references.to(device), found, table.scale, low=low, high=high)
-            sequence.strengths = spread(values, table.tokens.to(device), self.lens.vocab_size)
-            sequence.reader = self
-        return sequence.strengths
+            row.strengths = spread(values, table.tokens.to(device), self.lens.vocab_size)
+            row.reader = self
+        return row.strengths
 
 
 def _sum(before: Reading, part: Reading) -> Reading:

@@ -1,6 +1,6 @@
 """One row of a batch: where its images lie, and what has been read of them.
 
-A batch is a list of sequences that travels with a key-value cache. Beams are the same sequence several times, so that
+A batch is a list of rows that travels with a key-value cache. Beams are the same row several times, so that
 reordering, selecting, repeating and copying rows are list operations. Knows no engine and no method.
 """
 
@@ -22,29 +22,29 @@ _numbers = itertools.count(1)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Sequence:
+class Row:
     """One row: its visual positions, and what has been read of them.
 
     Attributes:
-        row: Its row in the prompt.
+        index: Which row of the prompt it is.
         positions: Visual positions, ascending; known before they are read.
         patches: Where each of them lies in its image.
         bounds: How many of the positions lie before the end of each image.
-        marks: The reading of the first n positions, by n. Values are replaced, never changed: sequences share them.
+        marks: What was read of the first n positions, by n. Values are replaced, never changed: rows share them.
         read: How many of the positions have been read: the last of the marks.
-        made: The reading of these positions; ``None`` before the first.
+        reading: Everything read so far; ``None`` before the first image.
         reader: Who read the positions.
         strengths: s_I over the vocabulary (V,), once all positions are read.
-        number: Unique for good, unlike an address.
+        number: Never reused, unlike ``id()``.
     """
 
-    row: int = 0
+    index: int = 0
     positions: list[int] = field(default_factory=list)
     patches: list[Patch | None] = field(default_factory=list)
     bounds: list[int] = field(default_factory=list)
     marks: dict[int, Any] = field(default_factory=dict)
     read: int = 0
-    made: Any = None
+    reading: Any = None
     reader: Any = None
     strengths: Tensor | None = None
     number: int = field(default_factory=lambda: next(_numbers))
@@ -68,22 +68,22 @@ class Sequence:
                 hint="run `reweigh doctor` with this model, and report its class",
             )
 
-    def mark(self, count: int, made: Any) -> None:
-        """Keep the reading of the first ``count`` positions."""
-        self.marks[count] = made
-        self.read, self.made, self.strengths = count, made, None
+    def mark(self, count: int, reading: Any) -> None:
+        """Keep what was read of the first ``count`` positions."""
+        self.marks[count] = reading
+        self.read, self.reading, self.strengths = count, reading, None
 
     def forget(self) -> None:
         """Drop all readings, to free their memory."""
-        self.marks, self.read, self.made = {}, 0, None
+        self.marks, self.read, self.reading = {}, 0, None
 
-    def extended(self, row: int, start: int, visual: list[VisualPosition]) -> Sequence:
-        """Return the sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
+    def extended(self, index: int, start: int, visual: list[VisualPosition]) -> Row:
+        """Return this as row ``index`` of a further prompt that begins at ``start``, with its visual columns."""
         before = self.cropped(start)  # drops the positions of a prompt that failed
-        if not visual and before.row == row:
+        if not visual and before.index == index:
             return before
         made = copy.copy(before)
-        made.row, made.number = row, next(_numbers)
+        made.index, made.number = index, next(_numbers)
         patches = [patch for _, patch in visual]
         made.positions = before.positions + [start + column for column, _ in visual]
         made.patches = before.patches + patches
@@ -92,8 +92,8 @@ class Sequence:
         made.strengths = None if visual else before.strengths
         return made
 
-    def cropped(self, length: int) -> Sequence:
-        """Return the sequence without everything at or after position ``length``: back to the last image bound."""
+    def cropped(self, length: int) -> Row:
+        """Return the row without everything at or after position ``length``: back to the last image bound."""
         count = bisect_left(self.positions, length)
         if count == len(self.positions):
             return self
@@ -108,20 +108,20 @@ class Sequence:
                 f"(positions {first}..{last})",
                 hint="crop before or after it",
             )
-        marks = {end: made for end, made in self.marks.items() if end <= count}
+        marks = {end: reading for end, reading in self.marks.items() if end <= count}
         read = max(marks, default=0)
-        return Sequence(
-            row=self.row,
+        return Row(
+            index=self.index,
             positions=self.positions[:count],
             patches=self.patches[:count],
             bounds=sorted({min(bound, count) for bound in self.bounds} - {0}),
             marks=marks,
             read=read,
-            made=marks.get(read),
+            reading=marks.get(read),
             reader=self.reader,
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Sequence:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Row:
         made = copy.copy(self)  # what was read is never changed, so a copied cache shares it
         made.marks = dict(self.marks)
         memo[id(self)] = made
@@ -137,29 +137,29 @@ def image_bounds(patches: Iterable[Patch | None]) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The sequences of a key-value cache, one for each of its rows.
+    """The rows of a key-value cache.
 
     Attributes:
         owner: Number of the decoder that filled the cache.
-        rows: The sequences; the list is replaced whenever it changes.
+        rows: The rows; the list is replaced whenever it changes.
         seen: Columns shown so far.
-        prompt: The latest ``generate`` call that added positions.
+        turn: Number of the latest prompt that added positions.
         scratch: What a decoder derived from the rows; emptied when they change.
         branches: Second forward passes beside this one: each has ``reorder`` and ``repeat``, and follows its rows.
     """
 
     owner: int
-    rows: list[Sequence]
+    rows: list[Row]
     seen: int = 0
-    prompt: Any = None
+    turn: Any = None
     scratch: dict[Any, Any] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
 
-    def extend(self, start: int, visual: list[list[VisualPosition]], rows: int) -> list[Sequence]:
-        """Add the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
+    def extend(self, start: int, visual: list[list[VisualPosition]], rows: int) -> list[Row]:
+        """Add the visual columns of a prompt that begins at ``start``, for a pass of ``rows`` rows.
 
         Returns:
-            The sequence of each row of the prompt; beams repeat them.
+            The rows of the prompt; beams repeat them.
         """
         if len(self.rows) != len(visual):
             raise InputError(f"the cache holds {len(self.rows)} rows, but {len(visual)} were given")
@@ -191,16 +191,16 @@ class Batch:
         for branch in self.branches.values():
             branch.repeat(times)
 
-    def _each(self, change: Callable[[Sequence], Sequence]) -> list[Sequence]:
-        """Return the rows changed one by one; a sequence shared by several rows stays shared."""
+    def _each(self, change: Callable[[Row], Row]) -> list[Row]:
+        """Return the rows changed one by one; a row that beams share stays shared."""
         made = {id(row): change(row) for row in self.rows}
         return [made[id(row)] for row in self.rows]
 
-    def _replace(self, rows: list[Sequence]) -> None:
+    def _replace(self, rows: list[Row]) -> None:
         if len(rows) != len(self.rows) or any(a is not b for a, b in zip(rows, self.rows, strict=True)):
             self.rows = rows
             self.scratch.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
         rows, branches = copy.deepcopy((self.rows, self.branches), memo)
-        return Batch(self.owner, rows, self.seen, self.prompt, branches=branches)
+        return Batch(self.owner, rows, self.seen, self.turn, branches=branches)

@@ -223,10 +223,9 @@ def decode_prepared(
     loop = decoder.loop or _own_loop(model, settings, given)
     prepared |= _not_handed_on(loop, {**given, "inputs_tensor": inputs_tensor})
     own_generate = type(model).generate.__get__(model)
-    prompt = read_prompt(anatomy, own_generate, (), given)
-    return HookManager.of(anatomy).run(
-        decoder.request(outer_request(decoder)), prompt, lambda: loop(model, input_ids, **prepared)
-    )
+    request = decoder.request(outer_request(decoder))
+    prompt = read_prompt(anatomy, request, own_generate, (), given)
+    return HookManager.of(anatomy).run(request, prompt, lambda: loop(model, input_ids, **prepared))
 
 
 def _given(caller: FrameType, model: Any) -> dict[str, Any]:

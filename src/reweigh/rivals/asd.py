@@ -17,7 +17,7 @@ from torch import Tensor
 from reweigh.engines.base import Pass, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.edits import StreamEditor
+from reweigh.rivals.tools.edits import StreamEditor, edited_beside
 from reweigh.rivals.tools.vectors import SteeringVectors
 
 
@@ -60,15 +60,15 @@ class ASD(StreamEditor, Contrast):
 
     def before(self, forward: Pass) -> None:
         """Steer the main pass toward factual states."""
-        forward.scratch = 1.0
+        forward.prompt.scratch = 1.0
 
     def reference(self, forward: Pass) -> Tensor | None:
         """The branch's logits; its passes are steered the other way."""
-        forward.scratch = -1.0
-        with forward.edited_beside():
+        forward.prompt.scratch = -1.0
+        with edited_beside(forward):
             return super().reference(forward)
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor:
         """Add lam v_l, or subtract it in the branch."""
-        sign: float = forward.scratch
+        sign: float = forward.prompt.scratch
         return states + (sign * self.lam * self._vectors[layer]).to(states.device, states.dtype)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Request, in_range
+from reweigh.engines.base import Pass, Prompt, Request, in_range
 from reweigh.engines.transformers.answers import end_tokens, read_answers
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.engines.transformers.observe import generate_greedily
@@ -107,41 +107,41 @@ class CODE(Contrast):
         """Contrast each row with its own weight and cut."""
         return bounded_contrast(main, reference, self.power)
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
+    def branch_inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Replace the image's columns in the prompt by a description; the image's tags stay."""
-        if any(row.images > 1 for row in forward.prompts):
+        if any(row.images > 1 for row in prompt.rows):
             raise UnsupportedError(
                 "a prompt shows several images, and one description stands for one image",
                 hint="show one image in a prompt, or use another decoder",
             )
-        texts = forward.request.options.get("descriptions")
+        texts = prompt.request.options.get("descriptions")
         if texts is None:
-            texts = self.describe(forward)
-        if len(texts) != len(forward.prompts):
+            texts = self.describe(prompt)
+        if len(texts) != len(prompt.rows):
             raise InputError(
-                f"{len(texts)} descriptions were given for {len(forward.prompts)} rows",
+                f"{len(texts)} descriptions were given for {len(prompt.rows)} rows",
                 hint="give one for each row",
             )
-        rows = rows_of(forward.inputs)
+        rows = rows_of(prompt.inputs)
         for row, text in zip(rows, texts, strict=True):
             first, end = span(row, self.anatomy.image_tokens)
             if end:
                 row[first:end] = self.processor.tokenizer(text)["input_ids"]
-        return padded(rows, prompt_ids(forward.inputs).device)
+        return padded(rows, prompt_ids(prompt.inputs).device)
 
-    def describe(self, forward: Pass) -> list[str]:
+    def describe(self, prompt: Prompt) -> list[str]:
         """Return the model's own description for each row of the prompt, cached by picture; empty without an image."""
         if self._watch.changed() is not None:
             self._watch, self._kept = Watch(self.anatomy.model), Memory(KEPT)
-        rows = [number for number, row in enumerate(forward.prompts) if row.positions]
-        keys = self._keys(forward.inputs, len(rows))
+        rows = [number for number, row in enumerate(prompt.rows) if row.positions]
+        keys = self._keys(prompt.inputs, len(rows))
         found = [self._kept.get(key) for key in keys]
         if None in found:
-            found = self.write(self._asked(forward.inputs, rows))
+            found = self.write(self._asked(prompt.inputs, rows))
             for key, text in zip(keys, found, strict=True):
                 self._kept.put(key, text, len(text.encode()))
         texts = dict(zip(rows, found, strict=True))
-        return [texts.get(row, "") for row in range(len(forward.prompts))]
+        return [texts.get(row, "") for row in range(len(prompt.rows))]
 
     def _keys(self, inputs: Mapping[str, Any], count: int) -> list[str]:
         """Return a key for the picture of each row that has one."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Pass, in_range
+from reweigh.engines.base import SAMPLING, Prompt, in_range
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -59,11 +59,11 @@ class DAMRO(Contrast):
         patches = (view.image_size // view.patch_size) ** 2
         self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
+    def branch_inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return the prompt as embeddings, with the chosen vectors in the image's place."""
-        images = self._images(forward.inputs)
+        images = self._images(prompt.inputs)
         image, runs, rows = self.anatomy.image_tokens, 0, []
-        for row in rows_of(forward.inputs):
+        for row in rows_of(prompt.inputs):
             shorter: list[int] = []
             for token, run in groupby(row):
                 count = len(list(run)) if token not in image else images.shape[1]
@@ -75,7 +75,7 @@ class DAMRO(Contrast):
                 f"{len(images)} images were given, but the prompt has {runs} runs of image tokens",
                 hint="put text between images",
             )
-        inputs = padded(rows, prompt_ids(forward.inputs).device)
+        inputs = padded(rows, prompt_ids(prompt.inputs).device)
         visual = torch.isin(inputs["input_ids"], torch.tensor(image, device=inputs["input_ids"].device))
         visual &= inputs["attention_mask"].bool()
         embeds = self.anatomy.model.get_input_embeddings()(inputs["input_ids"].masked_fill(visual, 0))

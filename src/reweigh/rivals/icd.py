@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from reweigh.engines.base import SAMPLING, Pass
+from reweigh.engines.base import SAMPLING, Prompt
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
@@ -50,15 +50,15 @@ class ICD(Contrast):
             raise InputError("the disturbance is empty", hint="pass some words, or use another decoder")
         self.disturbance = disturbance.strip() + " "
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
+    def branch_inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Insert the disturbance before each question."""
         tokenizer, image = self.processor.tokenizer, self.anatomy.image_tokens
         words = tokenizer(self.disturbance, add_special_tokens=False)["input_ids"]
         tags = image_tags(self.anatomy, self.processor)
         rows = []
-        for row in rows_of(forward.inputs):
+        for row in rows_of(prompt.inputs):
             rows.append(insert(row, words, tokenizer, after=span(row, image)[1], tags=tags))
-        inputs = with_ids(self.anatomy, forwardable(self.anatomy, forward.inputs), rows)
+        inputs = with_ids(self.anatomy, forwardable(self.anatomy, prompt.inputs), rows)
         if "qformer_input_ids" in inputs:
             inputs |= self._qformer(inputs)
         return inputs

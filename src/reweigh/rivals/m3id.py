@@ -43,7 +43,8 @@ class M3ID(Contrast):
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each column with the weight of its position in the answer."""
         # in a loop of the caller's own, only the branch knows where the prompt ended
-        end = forward.batch.branches[BRANCH].prompt_end if forward.prompt is None else forward.end
+        prompt = forward.prompt
+        end = prompt.end if prompt.generates else prompt.batch.branches[BRANCH].prompt_end
         last, count = forward.past + forward.length - end, main.shape[1]
         tokens = torch.arange(last - count + 1, last + 1, device=main.device)
         weights = self.weights(tokens.clamp_min(0))  # a further turn shows columns of its prompt, too

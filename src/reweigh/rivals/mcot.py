@@ -106,16 +106,16 @@ class MCoT(Decoder):
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Read new images; penalize the last columns of rows that have one."""
-        for row, sequence, columns in forward.new():
-            states = forward.states[self.index - 1][row, columns]
-            forward.keep(sequence, columns, self.read(states, sequence.made))
-        if self.alpha == 0 or not forward.has_image or forward.past + forward.length < forward.end:
+        for index, row, columns in forward.new():
+            states = forward.states[self.index - 1][index, columns]
+            forward.keep(row, columns, self.read(states, row.reading))
+        if self.alpha == 0 or not forward.has_image or forward.past + forward.length < forward.prompt.end:
             return None
         main = forward.logits[:, -forward.edited_columns() :].float()
         edited = main.clone()
-        for row, sequence in enumerate(forward.rows):
-            if sequence.made is not None:
-                edited[row] = self.penalized(main[row], sequence.made.entropy.to(main.device))
+        for index, row in enumerate(forward.rows):
+            if row.reading is not None:
+                edited[index] = self.penalized(main[index], row.reading.entropy.to(main.device))
         return forward.with_last(edited, forward.image_rows())
 
     def read(self, states: Tensor, before: Spread | None) -> Spread:

@@ -5,7 +5,7 @@ block l with e > gamma has MLP l + 1 mixed: (1 - ratio) MLP(x) + ratio (mean|MLP
 where V is the projected features of the image. At most once in a forward pass.
 
 The official program adds up the uncertainties of a batch and mixes all rows, padding included; here each row decides by
-itself. It looks at the last of several images, as the official program does, but never at another sequence's. All families
+itself. It looks at the last of several images, as the official program does, but never at another row's. All families
 get the form of the LLaVA program.
 """
 
@@ -58,7 +58,7 @@ class MemVR(StreamEditor):
     """An MLP mixed with the image's features where an earlier block is unsure.
 
     Features are the first block's input at the columns of a row's last image: the projected features of the vision
-    tower, bit for bit. They are kept with the sequence.
+    tower, bit for bit. They are kept with the row.
 
     Args:
         ratio: Share of the image in the mixed output; 0 is the base model. The scripts use 0.1 to 0.32.
@@ -109,11 +109,11 @@ class MemVR(StreamEditor):
                 "prompt and then one token at a time, with a cache that keeps what it edited",
                 hint="keep use_cache=True, without drafts or chunked prefill",
             )
-        forward.scratch = Looks([row.made for row in forward.rows])
+        forward.prompt.scratch = Looks([row.reading for row in forward.rows])
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> None:
         """Take the features of new images from the embeddings; note the rows that are unsure after a middle block."""
-        found: Looks | None = forward.scratch
+        found: Looks | None = forward.prompt.scratch
         if found is None or len(found.due) == len(states):
             return
         if layer == -1:
@@ -125,16 +125,16 @@ class MemVR(StreamEditor):
                 found.due.setdefault(row, layer + 1)
 
     def _read_images(self, states: Tensor, forward: Pass) -> None:
-        for row, sequence, columns in forward.new():
-            before = sequence.bounds[-2] if sequence.images > 1 else 0
-            visual = states[row, columns[before - len(sequence.positions) :]].float()
+        for index, row, columns in forward.new():
+            before = row.bounds[-2] if row.images > 1 else 0
+            visual = states[index, columns[before - len(row.positions) :]].float()
             for beam, other in enumerate(forward.rows):
-                if other is sequence:
-                    forward.scratch.features[beam] = visual
+                if other is row:
+                    forward.prompt.scratch.features[beam] = visual
 
     def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
         """Mix the image into the rows for which this block is due; padding is left alone."""
-        found: Looks | None = forward.scratch
+        found: Looks | None = forward.prompt.scratch
         rows = [] if found is None else [row for row, block in found.due.items() if block == layer]
         if found is None or not rows:
             return None
@@ -146,8 +146,8 @@ class MemVR(StreamEditor):
         return new
 
     def edit(self, forward: Pass) -> None:
-        """Keep the features of new images with their sequences."""
-        if forward.scratch is None:
+        """Keep the features of new images with their rows."""
+        if forward.prompt.scratch is None:
             return
-        for row, sequence, columns in forward.new():
-            forward.keep(sequence, columns, forward.scratch.features[row])
+        for index, row, columns in forward.new():
+            forward.keep(row, columns, forward.prompt.scratch.features[index])

@@ -109,7 +109,7 @@ class ONLY(Decoder):
         if layer != self.layer or forward is None or not (forward.is_running and forward.has_image):
             return
         total, width = forward.past + forward.length, weights.shape[-1]
-        count = min(forward.length, total - forward.end + 1)
+        count = min(forward.length, total - forward.prompt.end + 1)
         if count < 1:  # inside a prompt that is read in chunks
             return
         image = image_keys(forward.rows, total, width, weights.device)
@@ -119,11 +119,11 @@ class ONLY(Decoder):
         seen = weights[:, :, -count:].float()
         left = text_heads(seen, text[:, None, None], image[:, None, None])
         mixed = (left.to(values.dtype) @ values).transpose(1, 2).flatten(2)  # (B, n, H * head)
-        forward.scratch = self.mix(mixed)
+        forward.prompt.scratch = self.mix(mixed)
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Join or contrast the last columns of rows that have an image."""
-        side: Tensor | None = forward.scratch
+        side: Tensor | None = forward.prompt.scratch
         if side is None:
             return None
         before, after = (forward.states[layer][:, -side.shape[1] :] for layer in sorted(self.layers))

@@ -58,8 +58,10 @@ class PAI(Contrast):
         if forward is None or not (forward.is_running and forward.has_image) or layer < self.start_layer:
             return scores
         total, width = forward.past + forward.length, scores.shape[-1]
-        first = forward.end - (self.gamma == 1)  # the official program edits no prompt that is contrasted
-        if forward.prompt is None and forward.past:  # a loop of the caller's own
+        first = forward.prompt.end - (
+            self.gamma == 1
+        )  # the official program edits no prompt that is contrasted
+        if not forward.prompt.generates and forward.past:  # a loop of the caller's own
             first = total - 1
         first = min(max(0, first - forward.past), forward.length)
         if first == forward.length:

@@ -76,8 +76,8 @@ class ProjectAway(StreamEditor):
     def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
         if any(map(forward.shown, range(len(forward.rows)))):
-            erase = forward.request.options.get("erase", self.erase)
-            forward.scratch = [self.word_state(word) for word in erase]
+            erase = forward.prompt.request.options.get("erase", self.erase)
+            forward.prompt.scratch = [self.word_state(word) for word in erase]
 
     @torch.no_grad()
     def word_state(self, word: str) -> Tensor:
@@ -95,9 +95,9 @@ class ProjectAway(StreamEditor):
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
         """Remove the words from the image's states."""
-        if not forward.scratch:
+        if not forward.prompt.scratch:
             return None
-        targets, new = [target.to(states.device) for target in forward.scratch], states.clone()
+        targets, new = [target.to(states.device) for target in forward.prompt.scratch], states.clone()
         for row in range(len(states)):
             columns = forward.shown(row)
             if columns:

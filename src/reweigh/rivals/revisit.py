@@ -62,16 +62,16 @@ class ReVisiT(Decoder):
     def edit(self, forward: Pass) -> Tensor | None:
         """Keep the states of new visual positions; refine the logits of rows that have an image."""
         self._gather(forward)
-        if forward.past + forward.length < forward.end or not forward.has_image:
+        if forward.past + forward.length < forward.prompt.end or not forward.has_image:
             return None
         count = forward.edited_columns()
         main = forward.logits[:, -count:].float()
         edited = main.clone()
-        for row, sequence in enumerate(forward.rows):
-            if sequence.made is not None:
-                states = torch.cat(sequence.made)
+        for index, row in enumerate(forward.rows):
+            if row.reading is not None:
+                states = torch.cat(row.reading)
                 for column in range(count):
-                    edited[row, column] = self.refine(main[row, column], states)
+                    edited[index, column] = self.refine(main[index, column], states)
         return forward.with_last(edited, forward.image_rows())
 
     def refine(self, logits: Tensor, states: Tensor) -> Tensor:
@@ -93,16 +93,15 @@ class ReVisiT(Decoder):
         return torch.full_like(logits, CUT).index_copy(0, tokens, own + chosen)
 
     def _gather(self, forward: Pass) -> None:
-        """Keep the candidates' states of each sequence, a tensor (N, d) for each layer."""
-        for row, sequence, columns in forward.new():
-            new = [self._state(forward, index, row, columns) for index in self.indices]
-            before = sequence.made or [state[:0] for state in new]
-            made = [torch.cat(pair) for pair in zip(before, new, strict=True)]
-            forward.keep(sequence, columns, made)
+        """Keep the candidates' states of each row, a tensor (N, d) for each layer."""
+        for index, row, columns in forward.new():
+            new = [self._state(forward, layer, index, columns) for layer in self.indices]
+            before = row.reading or [state[:0] for state in new]
+            forward.keep(row, columns, [torch.cat(pair) for pair in zip(before, new, strict=True)])
 
-    def _state(self, forward: Pass, index: int, row: int, columns: list[int]) -> Tensor:
-        states = forward.states[index - 1][row, columns]
-        return self.anatomy.norm(states) if index == len(self.anatomy.blocks) else states
+    def _state(self, forward: Pass, layer: int, index: int, columns: list[int]) -> Tensor:
+        states = forward.states[layer - 1][index, columns]
+        return self.anatomy.norm(states) if layer == len(self.anatomy.blocks) else states
 
 
 def _indices(layers: str | Sequence[int], count: int, tied: bool) -> list[int]:

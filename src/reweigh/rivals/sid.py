@@ -59,14 +59,14 @@ class SID(Contrast):
             weights = weights[:, :, -1:]  # the last token chooses for the prompt, any later one for itself
         shares = weights.float().mean(dim=1)  # (B, n, S)
         width = shares.shape[-1]
-        image = image_keys(forward.sequences(len(shares)), width, width, shares.device)[:, None]
+        image = image_keys(forward.rows_of(len(shares)), width, width, shares.device)[:, None]
         order = shares.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
         place = order.argsort(dim=-1)
-        forward.scratch = (image & (place >= self.keep))[:, None]  # (B, 1, n, S)
+        forward.prompt.scratch = (image & (place >= self.keep))[:, None]  # (B, 1, n, S)
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Mask the dropped keys in the branch's later blocks."""
-        drop = None if forward is None or forward.is_running else forward.scratch
+        drop = None if forward is None or forward.is_running else forward.prompt.scratch
         if drop is None or layer < self.layer:
             return scores
         lowest = torch.finfo(scores.dtype).min

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Pass, in_range
+from reweigh.engines.base import SAMPLING, Prompt, in_range
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
@@ -48,13 +48,13 @@ class VCD(Contrast):
         self.noise_step = int(in_range("noise_step", noise_step, 0, STEPS - 1))
         self.seed = seed
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
+    def branch_inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return the main prompt with noised pictures."""
         noised = [
             diffuse(part, self.noise_step, torch.Generator().manual_seed(self.seed))
-            for part in picture_parts(self.anatomy, forward.inputs)
+            for part in picture_parts(self.anatomy, prompt.inputs)
         ]
-        return {**forwardable(self.anatomy, forward.inputs), "pixel_values": torch.cat(noised)}
+        return {**forwardable(self.anatomy, prompt.inputs), "pixel_values": torch.cat(noised)}
 
 
 def schedule() -> Tensor:

@@ -63,30 +63,32 @@ class VISTA(StreamEditor, EarlyLayers):
 
     def before(self, forward: Pass) -> None:
         """Measure the direction of rows whose image the next pass shows."""
-        forward.scratch = {}
+        forward.prompt.scratch = {}
         if self.lam == 0 or not (new := forward.new()):
             return
-        if forward.start:
+        if forward.prompt.start:
             raise UnsupportedError(
                 "a continued conversation shows a new image: VISTA compares the whole prompt with and without image",
                 hint="start a new conversation with all the images",
             )
-        prompt = forwardable(self.anatomy, forward.inputs)
-        text = without_image(self.anatomy, self.processor, forward.inputs)
+        prompt = forwardable(self.anatomy, forward.prompt.inputs)
+        text = without_image(self.anatomy, self.processor, forward.prompt.inputs)
         directions = self._read(prompt, forward) - self._read(text, forward)  # (B, L, d)
         directions[:, 0, 0] += 1
-        forward.scratch = {sequence.number: directions[sequence.row] for _, sequence, _ in new}
+        forward.prompt.scratch = {row.number: directions[row.index] for _, row, _ in new}
 
     def _read(self, prompt: dict[str, Any], forward: Pass) -> Tensor:
         """The states (B, L, d) of a prompt's last position after each block."""
         blocks = range(len(self.anatomy.blocks))
-        return last_states(self.anatomy, lambda: read_prompt(self.anatomy, prompt, forward.end), blocks)
+        return last_states(
+            self.anatomy, lambda: read_prompt(self.anatomy, prompt, forward.prompt.end), blocks
+        )
 
     def edit(self, forward: Pass) -> Tensor | None:
-        """Keep the directions with their sequences, and mix late blocks into the logits."""
-        for _, sequence, columns in forward.new():
-            if sequence.number in forward.scratch:
-                forward.keep(sequence, columns, forward.scratch[sequence.number])
+        """Keep the directions with their rows, and mix late blocks into the logits."""
+        for _, row, columns in forward.new():
+            if row.number in forward.prompt.scratch:
+                forward.keep(row, columns, forward.prompt.scratch[row.number])
         if self.alpha == 0 or not forward.has_image:
             return None
         edited = super().edit(forward)
@@ -98,7 +100,7 @@ class VISTA(StreamEditor, EarlyLayers):
 
     def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
         """Turn every position toward its row's direction."""
-        rows = [forward.scratch.get(row.number, row.made) for row in forward.rows]
+        rows = [forward.prompt.scratch.get(row.number, row.reading) for row in forward.rows]
         if len(rows) != len(out) or all(row is None for row in rows):
             return None
         zero = out.new_zeros(out.shape[-1], dtype=torch.float32)

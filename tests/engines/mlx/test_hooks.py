@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.rows import Batch, Row
 from reweigh.errors import UnsupportedError
 
 
@@ -34,14 +34,14 @@ def hooks(monkeypatch):
 
 def test_a_stream_that_left_its_block_is_refused_whatever_other_threads_do(hooks):
     own = hooks.MlxHooks(SimpleNamespace(model=object()))
-    prompt = hooks.Prompt([], 4, start=0)
+    prompt = hooks.Turn([], 4, start=0)
     other = threading.Thread(target=lambda: own._embed(lambda *given: None, None))
     other.start()
     other.join()
     with pytest.raises(UnsupportedError, match="left before"):
-        own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
+        own._check_outside(Batch(1, [Row()], turn=prompt), 5)
     own._embed(lambda *given: None, None)  # a new prompt of this thread's is the base model's
-    own._check_outside(Batch(1, [Sequence()], prompt=prompt), 5)
+    own._check_outside(Batch(1, [Row()], turn=prompt), 5)
 
 
 def test_states_that_are_shorter_than_the_prompt_are_refused(hooks):
@@ -50,8 +50,8 @@ def test_states_that_are_shorter_than_the_prompt_are_refused(hooks):
     request = SimpleNamespace(decoder=decoder, layers=frozenset({1}))
     own = hooks.MlxHooks(SimpleNamespace(model=object()))
     for columns, refused in ((4, False), (1, True)):
-        prompt = hooks.Prompt([(2, None)], 4, start=0, states={1: [torch.zeros(1, columns, 3)]})
-        batch = Batch(1, [Sequence()], prompt=prompt)
+        prompt = hooks.Turn([(2, None)], 4, start=0, states={1: [torch.zeros(1, columns, 3)]})
+        batch = Batch(1, [Row()], turn=prompt)
         batch.extend(0, [prompt.visual], 1)
         with pytest.raises(UnsupportedError, match="after block 1") if refused else contextlib.nullcontext():
             own._edit(request, batch, 3, torch.zeros(1, 1, 5))

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from reweigh.engines.reader import Reader, Registered
-from reweigh.engines.rows import Sequence
+from reweigh.engines.rows import Row
 from reweigh.method.edit import StepEditor
 from reweigh.method.lens import Lens
 
@@ -101,7 +101,7 @@ def main(device: str) -> None:
                 part._parameters[name] = nn.Parameter(on(device, weight.detach()), requires_grad=False)
     reader = Reader(Lens(norm, head, chunk=8), [0], tokens=tokens, registered=table)
     images = 2
-    rows = [Sequence(positions=list(range(2, 26)), patches=[None] * 24, bounds=[24]) for _ in range(images)]
+    rows = [Row(positions=list(range(2, 26)), patches=[None] * 24, bounds=[24]) for _ in range(images)]
     with torch.inference_mode():
         for row in rows:
             reader.feed(row, 0, {0: on(device, torch.randn(LENGTH, WIDTH))})

@@ -31,9 +31,11 @@ class Watcher(Decoder):
 
     def edit(self, forward):
         self.fresh.append([columns for _, _, columns in forward.new()])
-        kept = {name: getattr(forward, name) for name in ("past", "length", "start", "end", "cache", "rows")}
-        kept |= {"states": dict(forward.states), "logits": forward.logits.clone(), "batch": forward.batch}
-        kept |= {"columns": [list(row.positions) for row in forward.prompts], "inputs": forward.inputs}
+        prompt, cache = forward.prompt, forward.arguments.get("past_key_values")
+        kept = {name: getattr(forward, name) for name in ("past", "length", "rows")}
+        kept |= {name: getattr(prompt, name) for name in ("start", "end", "batch", "inputs")}
+        kept |= {"states": dict(forward.states), "logits": forward.logits.clone(), "cache": cache}
+        kept |= {"columns": [list(row.positions) for row in prompt.rows]}
         self.seen.append(kept)
         return None if self.make is None else self.make(forward.logits)
 

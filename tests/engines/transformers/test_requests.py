@@ -346,7 +346,7 @@ class Describing(Decoder):
         self.case, self.inputs, self.edited, self.said = case, inputs, edited, []
 
     def edit(self, forward):
-        if not forward.is_step:
+        if forward.past < forward.prompt.end:
             self.said.append(self._describe())
         return forward.logits + 0.0
 

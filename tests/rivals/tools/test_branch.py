@@ -237,11 +237,13 @@ def test_a_prompt_read_in_chunks_starts_the_branch_once(loaded, batch):
         model(**inputs, past_key_values=whole, use_cache=True)
         wanted = model(input_ids=torch.tensor([[20]]), past_key_values=whole, use_cache=True).logits
     make = attached.decoder.branch_inputs
-    attached.decoder.branch_inputs = lambda forward: make(dataclasses.replace(forward, inputs=inputs))
+    attached.decoder.branch_inputs = lambda prompt: make(dataclasses.replace(prompt, inputs=inputs))
     edit = attached.decoder.edit
-    attached.decoder.edit = lambda forward: edit(
-        dataclasses.replace(forward, start=0, end=max(forward.end, inputs["input_ids"].shape[1]))
-    )
+
+    def whole(prompt):
+        return dataclasses.replace(prompt, start=0, end=max(prompt.end, inputs["input_ids"].shape[1]))
+
+    attached.decoder.edit = lambda forward: edit(dataclasses.replace(forward, prompt=whole(forward.prompt)))
     with attached, torch.no_grad():
         part = {"input_ids": inputs["input_ids"][:, :image], "pixel_values": inputs["pixel_values"]}
         model(**part, past_key_values=cache, use_cache=True)

@@ -18,10 +18,10 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Request
+from reweigh.engines.base import Pass, Prompt, Request
 from reweigh.engines.context import OpenRequest, enter, leave, opened_on
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.rows import Batch, Row
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.method.grids import VisualPosition
@@ -37,7 +37,7 @@ _lock = threading.RLock()
 
 
 @dataclass(eq=False)
-class Prompt:
+class Turn:
     """A prompt, from the call that embeds it to the end of its generation.
 
     Attributes:
@@ -61,7 +61,7 @@ class Prompt:
 class _Local(threading.local):
     """The prompt whose states this thread's pass shows, and whether its last prompt was embedded without a request."""
 
-    prompt: Prompt | None = None
+    prompt: Turn | None = None
     outside: bool = False
 
 
@@ -71,7 +71,7 @@ class MlxHooks:
     def __init__(self, anatomy: MlxAnatomy) -> None:
         self.anatomy = anatomy
         self._open = 0
-        self._prompts: weakref.WeakSet[Prompt] = weakref.WeakSet()  # those whose cache is alive
+        self._prompts: weakref.WeakSet[Turn] = weakref.WeakSet()  # those whose cache is alive
         self._exchanged: list[tuple[Any, type]] = []
         self._local = _Local()
 
@@ -165,7 +165,7 @@ class MlxHooks:
                     hint="use the transformers engine for this model",
                 )
             visual = self._visual(input_ids, {"pixel_values": pixel_values, **more})
-            opened.prompt = Prompt(visual, length)
+            opened.prompt = Turn(visual, length)
         return features
 
     def _visual(self, input_ids: Any, inputs: Mapping[str, Any]) -> list[VisualPosition]:
@@ -183,7 +183,7 @@ class MlxHooks:
         opened = self._request()
         batch: Batch | None = getattr(cache[0], MARK, None) if cache else None
         if opened is None:
-            if batch is not None and batch.prompt is not None:
+            if batch is not None and batch.turn is not None:
                 self._check_outside(batch, _offset(cache))
             return run(inputs, *args, cache=cache, **more)
         if more.keys() & DRAFTED:
@@ -191,7 +191,7 @@ class MlxHooks:
         past, embedded = _offset(cache), more.get("inputs_embeds")
         length = (inputs if embedded is None else embedded).shape[1]
         batch = self._batch_of(opened, cache, batch, past)
-        prompt: Prompt = batch.prompt
+        prompt: Turn = batch.turn
         if past >= prompt.end and length != 1:
             raise UnsupportedError(
                 f"a pass of {length} columns after the prompt cannot be edited on MLX", hint=UNDRAFTED
@@ -221,38 +221,39 @@ class MlxHooks:
                     f"{past} positions of this cache were filled outside this block, so it is unknown what they show",
                     hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
                 )
-            batch = Batch(request.decoder.key, [Sequence()])
+            batch = Batch(request.decoder.key, [Row()])
             if cache:
                 setattr(cache[0], MARK, batch)
         if prompt is not None:
             batch.crop(past)
             prompt.start, prompt.states = past, {layer: [] for layer in request.layers}
             batch.extend(past, [prompt.visual], 1)
-            batch.prompt, opened.prompt = prompt, None
+            batch.turn, opened.prompt = prompt, None
             self._prompts.add(prompt)
         return batch
 
     def _edit(self, request: Request, batch: Batch, past: int, logits: Tensor) -> Tensor | None:
         """Show a whole prompt, or one more token, to the decoder."""
-        prompt: Prompt = batch.prompt
+        prompt: Turn = batch.turn
         is_step = past >= prompt.end
         if not is_step and not request.layers <= prompt.states.keys():
             raise UnsupportedError("the request changed while its prompt was read", hint=CHANGED)
         first = past if is_step else prompt.start
-        forward = Pass(
+        whole = Prompt(
             request=request,
-            arguments={},
-            past=first,
-            length=1 if is_step else prompt.length,
-            batch=batch,
-            rows=batch.rows,
-            prompts=batch.rows,
             inputs={},
             start=prompt.start,
             end=prompt.end,
+            generates=True,
+            rows=batch.rows,
+            batch=batch,
             seen=first,
-            is_step=is_step,
-            layers=request.layers,
+        )
+        forward = Pass(
+            prompt=whole,
+            rows=batch.rows,
+            past=first,
+            length=1 if is_step else prompt.length,
             states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
             logits=logits,
         )
@@ -263,12 +264,12 @@ class MlxHooks:
 
     def _check_outside(self, batch: Batch, past: int) -> None:
         """Refuse the rest of a generation whose request is closed; a new prompt on its cache is the base model's."""
-        if not self._local.outside and past >= batch.prompt.end:
+        if not self._local.outside and past >= batch.turn.end:
             raise UnsupportedError(
                 "the `with` block was left before its generation ended",
                 hint="read the whole stream inside the block",
             )
-        batch.prompt = None
+        batch.turn = None
 
 
 def _offset(cache: Any) -> int:

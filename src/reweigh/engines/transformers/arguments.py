@@ -9,19 +9,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.base import Prompt, Request
+from reweigh.engines.rows import Batch
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
-from reweigh.method.grids import VisualPosition
 
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 """Inputs that say of each token whether it stands for an image."""
@@ -29,35 +27,13 @@ TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 TEXTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
 """Arguments that hold no image."""
 
-_numbers = count(1)
-
-
-@dataclass(slots=True)
-class Prompt:
-    """The prompt of a running ``generate``.
-
-    Attributes:
-        start: Column at which it begins, after a kept cache.
-        end: Column after it.
-        inputs: What ``generate`` was called with, by name.
-        visual: Visual positions of each row, counted from its start.
-        passes: Forward passes made so far.
-        batch: What travels with its cache, once the first pass began.
-        rows: The sequence of each of its rows.
-    """
-
-    start: int
-    end: int
-    inputs: Mapping[str, Any]
-    visual: list[list[VisualPosition]]
-    number: int = field(default_factory=lambda: next(_numbers))
-    passes: int = 0
-    batch: Batch | None = None
-    rows: list[Sequence] = field(default_factory=list)
-
 
 def read_prompt(
-    anatomy: Anatomy, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    anatomy: Anatomy,
+    request: Request,
+    generate: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Prompt | None:
     """Read the prompt of a ``generate`` call; ``None`` if it has neither token ids nor an image."""
     given = bound(inspect.signature(generate), args, kwargs)
@@ -85,12 +61,13 @@ def read_prompt(
     whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
     fresh = ids[:, past:] if whole else ids
     visual = layout(anatomy.family, anatomy.config, fresh, given)
-    return Prompt(past, past + fresh.shape[1], given, visual)
+    end = past + fresh.shape[1]
+    return Prompt(request=request, inputs=given, start=past, end=end, visual=visual, generates=True)
 
 
-def missing_image(prompt: Prompt | None) -> ReweighError:
+def missing_image(prompt: Prompt) -> ReweighError:
     """Return the error for a pass that has image placeholders but no image."""
-    if prompt is None or not brings_image(prompt.inputs):
+    if not prompt.generates or not brings_image(prompt.inputs):
         return InputError(
             "the prompt has image placeholders, but no image was given",
             hint="pass all outputs of the processor (pixel_values too) together with its input_ids",

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reweigh.engines.base import Decoder, Pass, Request
+from reweigh.engines.base import PENDING, Decoder, Pass, Prompt, Request
 from reweigh.engines.context import OpenRequest, innermost, opened_on, suspended
-from reweigh.engines.rows import Batch, Sequence
+from reweigh.engines.rows import Batch, Row
 from reweigh.engines.transformers.arguments import (
     BATCH,
-    Prompt,
     batch_on,
     bound,
     brings_image,
@@ -42,9 +42,10 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class _Local(threading.local):
-    """The running pass of one thread, and ids that an outer model's forward was given."""
+    """The running pass of one thread, the blocks read in it, and ids that an outer model's forward was given."""
 
     forward: Pass | None = None
+    layers: frozenset[int] = NOTHING
     outer_ids: Tensor | None = None
 
 
@@ -99,7 +100,7 @@ class ForwardHooks:
         kwargs = {**decoder.generation, **kwargs}
         if decoder.loop is not None:
             kwargs.setdefault("custom_generate", decoder.loop)
-        prompt = read_prompt(self.anatomy, original, args, kwargs)
+        prompt = read_prompt(self.anatomy, opened.request, original, args, kwargs)
         return self.run(opened.request, prompt, lambda: original(*args, **kwargs))
 
     def run(self, request: Request, prompt: Prompt | None, loop: Callable[[], Any]) -> Any:
@@ -151,96 +152,76 @@ class ForwardHooks:
             opened = opened_on(anatomy.model)
         if module is not anatomy.language_model or (opened is not None and opened.suspended):
             return None
-        self._local.forward = None  # a pass that failed may have left its own
+        self._local.forward = None  # clear what a failed pass left behind
         if opened is None:
             return None
         request, prompt = opened.request, opened.prompt
         arguments = bound(self._signature, args, kwargs) if args else kwargs
-        batch = None if prompt is None else prompt.batch
+        outer_ids, self._local.outer_ids = self._local.outer_ids, None
+        if outer_ids is not None and arguments.get("input_ids") is None:
+            arguments = {**arguments, "input_ids": outer_ids}
+        batch: Any = None if prompt is None else prompt.batch
         cache, ids = arguments.get("past_key_values"), arguments.get("input_ids")
         if (
-            batch is None
+            prompt is None
             or not prompt.passes
             or batch.seen < prompt.end
             or ids is None
             or ids.shape != (len(batch.rows), 1)
             or cache is None
             or vars(cache).get(BATCH) is not batch
-            or not (isinstance(length := cache.get_seq_length(), Tensor) or length == batch.seen)
+            or not (isinstance(held := cache.get_seq_length(), Tensor) or held == batch.seen)
         ):
-            forward = self._look(request, prompt, arguments)
+            prompt, past, length = self._look_up(request, prompt, arguments)
         else:  # the next token of a running generation: nothing has to be looked up
-            forward = Pass(
-                request=request,
-                arguments=arguments,
-                past=batch.seen,
-                length=1,
-                batch=batch,
-                rows=batch.rows,
-                prompts=prompt.rows,
-                prompt=prompt,
-                inputs=prompt.inputs,
-                start=prompt.start,
-                end=prompt.end,
-                is_step=True,
-                layers=request.layers if request.decoder.reads_every_step else NOTHING,
-                cache=cache,
-            )
+            past, length = batch.seen, 1
+        in_prompt = past < prompt.end
+        forward = Pass(prompt=prompt, rows=prompt.batch.rows, past=past, length=length, arguments=arguments)
+        prompt.scratch = None
+        if in_prompt and forward.new() and not brings_image(arguments):
+            raise missing_image(prompt)
         if type(request.decoder).before is not Decoder.before:
             with suspended(anatomy.model):
                 request.decoder.before(forward)
-        forward.is_running = True
+        reads = in_prompt or request.decoder.reads_every_step
+        self._local.layers = request.layers if reads else NOTHING
         self._local.forward = forward
         kept = kwargs.get("logits_to_keep")
-        if anatomy.shares_keys and forward.layers and isinstance(kept, int) and kept and forward.new():
-            first, last = max(0, forward.length - kept), forward.length
+        if anatomy.shares_keys and self._local.layers and isinstance(kept, int) and kept and forward.new():
+            first, last = max(0, length - kept), length
             return args, {**kwargs, "logits_to_keep": torch.arange(first, last)}
         return None
 
-    def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
-        """Make any pass but a step: note where its images lie, and find or begin the batch it continues."""
-        outer_ids, self._local.outer_ids = self._local.outer_ids, None
-        if arguments.get("input_ids") is None and outer_ids is not None:
-            arguments = {**arguments, "input_ids": outer_ids}
+    def _look_up(
+        self, request: Request, prompt: Prompt | None, arguments: Mapping[str, Any]
+    ) -> tuple[Prompt, int, int]:
+        """Find or begin the batch that a pass continues; return its prompt, the columns before it, and its own."""
         rows, length = check_arguments(arguments)
         cache, owner = arguments.get("past_key_values"), request.decoder.key
         past = past_length(cache, prompt.batch if prompt is not None and prompt.passes else None)
         batch = _continued(owner, prompt, cache, past, length)
         if prompt is not None and prompt.batch is None:
-            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.visual))])
-            prompt.rows = batch.extend(prompt.start, prompt.visual, rows)
-            batch.prompt, prompt.batch = prompt.number, batch
-        elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
+            prompt.batch = batch or Batch(owner, [Row(index=row) for row in range(len(prompt.visual))])
+            prompt.rows = prompt.batch.extend(prompt.start, prompt.visual, rows)
+            batch, prompt.batch.turn = prompt.batch, prompt.number
+        elif batch is None or (length > 1 and (prompt is None or batch.turn != prompt.number)):
             # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
-            batch = batch or Batch(owner, [Sequence(row=row) for row in range(rows)])
+            batch = batch or Batch(owner, [Row(index=row) for row in range(rows)])
             visual = layout(self.anatomy.family, self.anatomy.config, token_ids(arguments), arguments)
             batch.extend(past, visual, rows)
         if rows != len(batch.rows):
             raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
-        forward = Pass(
-            request=request,
-            arguments=arguments,
-            past=past,
-            length=length,
-            batch=batch,
-            rows=batch.rows,
-            prompts=batch.rows if prompt is None or batch is not prompt.batch else prompt.rows,
-            prompt=prompt,
-            inputs=arguments if prompt is None else prompt.inputs,
-            start=past if prompt is None else prompt.start,
-            end=past + length if prompt is None else prompt.end,
-            seen=batch.seen,
-            layers=request.layers,
-            cache=cache,
-        )
-        if forward.new() and not brings_image(arguments):
-            raise missing_image(prompt)
-        return forward
+        if prompt is None:
+            prompt = Prompt(request=request, inputs=arguments, start=past, end=past + length)
+        if batch is not prompt.batch:
+            prompt = replace(prompt, batch=batch, rows=batch.rows)
+        prompt.seen = batch.seen
+        return prompt, past, length
 
     def capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a block's output, ahead of what follows it."""
         forward = self._local.forward
-        if forward is None or not forward.is_running or layer not in forward.layers:
+        if forward is None or forward.logits is not PENDING or layer not in self._local.layers:
             return
         if module is not self.exits.get(layer):
             return
@@ -256,12 +237,12 @@ class ForwardHooks:
     def after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
         """Give the pass to the decoder, and its logits to the caller, after the language model."""
         forward = self._local.forward
-        if forward is None or not forward.is_running or module is not self.anatomy.language_model:
+        if forward is None or forward.logits is not PENDING or module is not self.anatomy.language_model:
             return None
-        forward.is_running = False
-        decoder, batch = forward.request.decoder, forward.batch
+        prompt = forward.prompt
+        decoder, batch, in_prompt = prompt.request.decoder, prompt.batch, forward.past < prompt.end
         try:
-            if forward.layers or not forward.is_step:
+            if self._local.layers or in_prompt:
                 self._check_output(forward, output)
             forward.logits = output.logits
             if decoder.runs_passes:
@@ -273,11 +254,10 @@ class ForwardHooks:
             if decoder.loop is None:
                 self._local.forward = None
         batch.seen = max(batch.seen, forward.past + forward.length)
-        if forward.prompt is not None:
-            forward.prompt.passes += 1
+        prompt.passes += 1
         if logits is None:
             return None
-        shapes = (getattr(logits, "shape", None), forward.logits.shape, forward.is_step)
+        shapes = (getattr(logits, "shape", None), forward.logits.shape, in_prompt)
         if shapes not in decoder.verified:
             verify_edit(decoder, forward.logits, logits)
             decoder.verified.add(shapes)
@@ -291,18 +271,18 @@ class ForwardHooks:
                 f"{type(self.anatomy.language_model).__name__} returned a {type(output).__name__} without named logits",
                 hint="leave return_dict at True",
             )
-        if len(forward.states) < len(forward.layers):
-            missing = min(forward.layers - forward.states.keys())
+        if len(forward.states) < len(self._local.layers):
+            missing = min(self._local.layers - forward.states.keys())
             raise UnsupportedError(
                 f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
                 "stream cannot be read",
                 hint=f"{COMPILED_INSIDE}; a pass that skips blocks is not supported",
             )
         forward.check_states()
-        if forward.cache is None:
-            forward.cache = getattr(output, "past_key_values", None)
-        if forward.cache is not None:
-            leave_batch(forward.cache, forward.batch)
+        cache = forward.arguments.get("past_key_values")
+        cache = getattr(output, "past_key_values", None) if cache is None else cache
+        if cache is not None:
+            leave_batch(cache, forward.prompt.batch)
 
 
 def _continued(owner: int, prompt: Prompt | None, cache: Any, past: int, length: int) -> Batch | None:

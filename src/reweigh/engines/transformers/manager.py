@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from reweigh.engines.base import Decoder, Pass, Request, Watcher
+from reweigh.engines.base import Decoder, Pass, Prompt, Request, Watcher
 from reweigh.engines.context import OpenRequest, enter, leave, opened_on
-from reweigh.engines.transformers.arguments import Prompt
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
 from reweigh.errors import InputError, UnsupportedError

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reweigh.engines.base import Pass
 from reweigh.engines.reader import Reader
-from reweigh.engines.rows import Sequence as Row
+from reweigh.engines.rows import Row
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.manager import watching
@@ -48,12 +48,12 @@ class StepObserver:
         """Return the observations of each row, from the candidates of as many steps as its answer is long."""
         ids, keep = (torch.stack(part, dim=1).cpu().numpy() for part in zip(*self.steps, strict=True))
         rows = []
-        for row, (key, length, sequence) in enumerate(zip(keys, lengths, self.rows, strict=True)):
+        for row, (key, length, shown) in enumerate(zip(keys, lengths, self.rows, strict=True)):
             chosen, kept = ids[row, :length], keep[row, :length]
             token, count = count_candidates(
                 chosen, kept & (chosen < self.reader.lens.rows)
             )  # else no evidence
-            found = [self.reader.evidence(sequence, name) for name in self.reader.readouts]
+            found = [self.reader.evidence(shown, name) for name in self.reader.readouts]
             values = [one.values.cpu().numpy()[:, token] for one in found if one is not None]
             if not values:
                 raise InputError(

@@ -35,7 +35,7 @@ from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, l
 from reweigh.rivals.halc.pictures import PictureSession, pictures_of
 from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may_be_entity
 from reweigh.rivals.tools.branch import after_prompts, prefill, prompt_pass
-from reweigh.rivals.tools.edits import StreamEditor
+from reweigh.rivals.tools.edits import StreamEditor, edited_beside
 from reweigh.rivals.tools.options import require_processor
 
 
@@ -99,17 +99,17 @@ class HALC(StreamEditor):
 
     def before(self, forward: Pass) -> None:
         """Make room for the states that DoLa reads."""
-        forward.scratch = {}
+        forward.prompt.scratch = {}
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> None:
         """Note the states that DoLa reads."""
-        forward.scratch[layer] = states[:, -1]
+        forward.prompt.scratch[layer] = states[:, -1]
 
     def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
         """Return the next-token scores (B, V) of the latest pass: DoLa's, or without an image the logits themselves."""
         if not has_image:
             return logits[:, -1].float()
-        return self.dola.read_and_combine(logits[:, -1], prompt_pass(self.anatomy).scratch)
+        return self.dola.read_and_combine(logits[:, -1], prompt_pass(self.anatomy).prompt.scratch)
 
     def loop(
         self,
@@ -126,12 +126,18 @@ class HALC(StreamEditor):
         branch, raw = prefill(self.anatomy, model, input_ids, model_kwargs, "HALC rolls words back")
         forward = prompt_pass(self.anatomy)
         scores, plain, answers = self.scores(raw), self.scores(raw, has_image=False), []
-        with suspended(self.anatomy.model), forward.edited_beside():
+        with suspended(self.anatomy.model), edited_beside(forward):
             for row, picture in enumerate(pictures_of(forward)):
                 own = branch.copy(torch.tensor([row], device=input_ids.device))
                 begin = Beam(own, (), plain[row] if picture is None else scores[row])
                 walk = Walk(
-                    self, forward.inputs, row, picture, input_ids[row], logits_processor, stopping_criteria
+                    self,
+                    forward.prompt.inputs,
+                    row,
+                    picture,
+                    input_ids[row],
+                    logits_processor,
+                    stopping_criteria,
                 )
                 best = walk.run(begin)
                 answers.append(self.words.without(best.tokens, best.deleted))

@@ -54,13 +54,13 @@ class PictureSession(Session):
 
 def pictures_of(forward: Pass) -> list[Image | None]:
     """Return the caller's picture for each row of a prompt."""
-    has_image = [bool(row.positions) for row in forward.prompts]
-    if any(row.images > 1 for row in forward.prompts):
+    has_image = [bool(row.positions) for row in forward.prompt.rows]
+    if any(row.images > 1 for row in forward.prompt.rows):
         raise UnsupportedError(
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
         )
-    given: Sequence[Image | None] | None = forward.request.options.get("pictures")
+    given: Sequence[Image | None] | None = forward.prompt.request.options.get("pictures")
     if given is None:
         if any(has_image):
             raise InputError(

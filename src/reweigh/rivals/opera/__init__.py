@@ -69,13 +69,13 @@ class OPERA(Decoder):
     def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
         """Keep the last block's weights of the last token, the largest over the heads, (B, t)."""
         if forward is not None and layer == len(self.anatomy.blocks) - 1:
-            forward.scratch = weights[:, :, -1].amax(dim=1)
+            forward.prompt.scratch = weights[:, :, -1].amax(dim=1)
 
     def row(self) -> Tensor:
         """Return the attention row (B, t) of the latest pass, divided by its sum."""
         forward = prompt_pass(self.anatomy)
-        row: Tensor | None = forward.scratch
-        forward.scratch = None
+        row: Tensor | None = forward.prompt.scratch
+        forward.prompt.scratch = None
         if row is None:
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__} showed no attention weights, which OPERA needs",
@@ -98,7 +98,7 @@ class OPERA(Decoder):
             raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
         why = "OPERA needs the attention of the whole answer"
         branch, raw = prefill(self.anatomy, model, input_ids, model_kwargs, why)
-        logits, prompts = raw[:, -1], prompt_pass(self.anatomy).prompts
+        logits, prompts = raw[:, -1], prompt_pass(self.anatomy).prompt.rows
         found = []
         with suspended(self.anatomy.model):
             for number, prompt in enumerate(prompts):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, Pass, in_range
+from reweigh.engines.base import Decoder, Pass, Prompt, in_range
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch, read_prompt
@@ -76,11 +76,11 @@ class Contrast(Decoder):
         self.alpha = in_range("alpha", alpha, 0)
         self.beta = in_range("beta", beta, 0, 1)
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
+    def branch_inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return the branch's prompt, as the model's forward takes it."""
         if self.is_blind:
-            return without_image(self.anatomy, self.processor, forward.inputs)
-        return forwardable(self.anatomy, forward.inputs)
+            return without_image(self.anatomy, self.processor, prompt.inputs)
+        return forwardable(self.anatomy, prompt.inputs)
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Return new logits (B, n, V) of the last n columns from those of the two passes."""
@@ -102,14 +102,14 @@ class Contrast(Decoder):
 
         One column where the prompt ends in this pass, all K columns of a later pass.
         """
-        if forward.past + forward.length < forward.end:
+        if forward.past + forward.length < forward.prompt.end:
             return None
-        branch: Branch | None = forward.batch.branches.get(BRANCH)
+        branch: Branch | None = forward.prompt.batch.branches.get(BRANCH)
         found, columns = [], forward.logits.shape[1]
         if branch is None:
             branch, logits = self._start(forward)
             found.append(logits)
-            forward.batch.branches[BRANCH] = branch
+            forward.prompt.batch.branches[BRANCH] = branch
         else:
             rewind(branch, forward)
         ids = forward.arguments.get("input_ids")
@@ -123,12 +123,12 @@ class Contrast(Decoder):
         return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
 
     def _start(self, forward: Pass) -> tuple[Branch, Tensor]:
-        if forward.start:
+        if forward.prompt.start:
             raise UnsupportedError(
                 "the kept cache was filled before an image was seen, so a second branch cannot be continued",
                 hint="start a new conversation inside the decoder's `with` block",
             )
-        branch, logits = read_prompt(self.anatomy, self.branch_inputs(forward), forward.end)
+        branch, logits = read_prompt(self.anatomy, self.branch_inputs(forward.prompt), forward.prompt.end)
         times = len(forward.rows) // len(logits)  # beams; the branch has read each prompt once
         branch.repeat(times)
         return branch, logits.repeat_interleave(times, dim=0)
@@ -142,13 +142,17 @@ def rewind(branch: Branch, forward: Pass) -> None:
             f"the second branch has {len(branch.mask)} rows, but this pass has {rows}",
             hint="continue a kept cache with the number of rows it was filled with",
         )
-    if forward.start >= branch.prompt_end and forward.new():
+    if forward.prompt.start >= branch.prompt_end and forward.new():
         raise UnsupportedError(
             "the continued conversation shows a new image, which the second branch cannot take in",
             hint="start a new conversation with all the images",
         )
     # without a main cache beams cannot be followed: what they generated is read again
-    target = branch.prompt_end if forward.cache is None else min(branch.fed, forward.past)
+    target = (
+        branch.prompt_end
+        if forward.arguments.get("past_key_values") is None
+        else min(branch.fed, forward.past)
+    )
     if target < branch.prompt_end:
         raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
     branch.crop(branch.fed - target)

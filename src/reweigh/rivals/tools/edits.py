@@ -8,7 +8,9 @@ suspended (the lens, a description, a branch) unless it says so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -17,10 +19,22 @@ from torch.nn import functional as F
 
 from reweigh.engines.base import Decoder, Pass
 from reweigh.engines.context import opened_on
-from reweigh.engines.rows import Sequence as Row
+from reweigh.engines.rows import Row
 from reweigh.engines.transformers.manager import HookManager, forget_compiled
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
+
+_beside: ContextVar[Pass | None] = ContextVar("reweigh_beside", default=None)
+
+
+@contextmanager
+def edited_beside(forward: Pass) -> Iterator[None]:
+    """Let edits of the stream act on passes that the decoder runs beside this one, such as those of a branch."""
+    token = _beside.set(forward)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
 
 
 class StreamEditor(Decoder):
@@ -75,7 +89,7 @@ class StreamEditor(Decoder):
         if opened is None or opened.request.decoder is not self or self._hooks is None:
             return None
         forward = self._hooks.forward
-        acts = forward is not None and (not opened.suspended or forward.edits_beside)
+        acts = not opened.suspended or forward is _beside.get()
         return forward if acts else None
 
     def _before_exit(
@@ -159,7 +173,7 @@ def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = Fal
 
 def in_image_rows(edited: Tensor, own: Tensor, forward: Pass) -> Tensor:
     """Return ``edited`` (B, T, d) in rows that have an image and ``own`` in the others, in the type of ``own``."""
-    has_image = [bool(row.positions) for row in forward.sequences(len(own))]
+    has_image = [bool(row.positions) for row in forward.rows_of(len(own))]
     chosen = torch.tensor(has_image, device=own.device)[:, None, None]
     return torch.where(chosen, edited.to(own.dtype), own)
 
@@ -167,8 +181,8 @@ def in_image_rows(edited: Tensor, own: Tensor, forward: Pass) -> Tensor:
 def image_keys(rows: Sequence[Row], total: int, width: int, device: torch.device) -> Tensor:
     """Return which of the last ``width`` of ``total`` attention keys of each row are image columns, bool (rows, width)."""
     mask = torch.zeros(len(rows), total, dtype=torch.bool)
-    for row, sequence in enumerate(rows):
-        mask[row, [column for column in sequence.positions if column < total]] = True
+    for index, row in enumerate(rows):
+        mask[index, [column for column in row.positions if column < total]] = True
     return last_keys(mask, width).to(device)
 
 
@@ -176,8 +190,8 @@ def unpadded(forward: Pass) -> Tensor:
     """Mark the columns of each row up to the end of the pass that are not padding, bool (B, n)."""
     mask = forward.arguments.get("attention_mask")
     if not isinstance(mask, Tensor) or mask.ndim != 2:  # a pre-allocated cache has a mask of four dimensions
-        given = forward.inputs.get("attention_mask")
-        rows = [row.row for row in forward.rows]
+        given = forward.prompt.inputs.get("attention_mask")
+        rows = [row.index for row in forward.rows]
         mask = torch.ones(len(rows), 0) if given is None else given[rows]
     total = forward.past + forward.length
     return F.pad(mask[:, :total].bool(), (0, max(0, total - mask.shape[1])), value=True)
