@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,20 +25,11 @@ LOCAL = "local"
 STORE = 256 * 2**20
 """Bytes of the object store of a local cluster; results are far smaller."""
 
-STARTS = 3
-"""Attempts to start a local cluster."""
-
 RETRIES = 3
 """Times Ray repeats a task that failed or took its actor down with it."""
 
-ANSWER = 10.0
-"""Seconds to wait for a connection to a cluster."""
-
 POLL = 1.0
 """Seconds between checks of actors that are not ready yet."""
-
-Tasks = Iterable[tuple[int, Any]]
-"""Numbered tasks; each is taken from the iterable when a worker is free, so few are in memory."""
 
 Worker = tuple[dict[str, Any], Callable[[Any], Any]]
 """What runs in an actor: what its results depend on, the same in every actor, and the function that does a task."""
@@ -84,8 +74,7 @@ class Cluster:
     def size(self, resources: dict[str, float]) -> int:
         """Return how many actors to start on a cluster with these resources."""
         needs = {"GPU": self.gpus, "CPU": self.cpus}
-        fits = [int(resources.get(kind, 0) / need) for kind, need in needs.items() if need]
-        most = min(fits, default=1)
+        most = min((int(resources.get(kind, 0) / need) for kind, need in needs.items() if need), default=1)
         if most < 1:
             raise InputError(
                 f"no worker with {self.gpus:g} GPUs and {self.cpus:g} CPUs fits the cluster, "
@@ -164,8 +153,10 @@ class Pool:
             )
         self._shared = ray.put(self.described)
 
-    def unordered(self, tasks: Tasks) -> Generator[tuple[int, Any], None, None]:
-        """Yield the number and the result of each task, in the order of completion.
+    def unordered(self, tasks: Iterable[tuple[int, Any]]) -> Generator[tuple[int, Any], None, None]:
+        """Yield the number and the result of each numbered task, in the order of completion.
+
+        A task is taken from the iterable when a worker is idle, so few are in memory.
 
         Raises:
             ReweighError: A worker refused, or a task failed again and again.
@@ -240,48 +231,15 @@ def ray_pool(
         os.environ.setdefault("RAY_worker_niceness", "0")
         cpus = max(os.cpu_count() or 1, int((cluster.workers or 0) * max(cluster.cpus, 1)))
         options |= {"include_dashboard": False, "object_store_memory": STORE, "num_cpus": cpus}
-    _begin(ray, {"address": cluster.address, **options})
+    try:
+        ray.init(address=cluster.address, **options)
+    except Exception as error:  # no answer, a wrong address, processes that start too slowly, ...
+        ray.shutdown()
+        raise InputError(
+            f"no Ray cluster answers at {cluster.address!r} ({first_line(error)})",
+            hint="use local, auto, or the host:port of a running cluster's head, and its token in RAY_AUTH_TOKEN",
+        ) from error
     try:
         yield Pool(ray, cluster, open_worker, arguments)
     finally:
         ray.shutdown()
-
-
-def _begin(ray: Any, options: dict[str, Any]) -> None:
-    """Join or start a cluster; on a busy machine starting one may take several attempts."""
-    address = options["address"]
-    if address != LOCAL:
-        _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
-    for left in reversed(range(STARTS if address == LOCAL else 1)):
-        try:
-            ray.init(**options)
-            return
-        except Exception as error:  # no answer, a wrong address, processes that start too slowly, ...
-            ray.shutdown()
-            if left:
-                continue
-            if address != LOCAL:
-                raise _no_cluster(address, error) from error
-            raise ReweighError(
-                f"Ray could not be started ({first_line(error)})",
-                hint="the machine may be too busy; run the same command later, with or without --ray",
-            ) from error
-
-
-def _require_answer(address: str) -> None:
-    """Refuse a ``host:port`` that accepts no connection: Ray itself would retry for minutes."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or "://" in address:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> InputError:
-    return InputError(
-        f"no Ray cluster answers at {address!r} ({first_line(error)})",
-        hint="use local, auto, or the host:port of a running cluster's head; "
-        "one that asks for a token needs it here too (RAY_AUTH_TOKEN)",
-    )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.calibration import loop
-from reweigh.calibration.loop import build_ahead
+from reweigh.calibration import ahead as loop
+from reweigh.calibration.ahead import build_ahead
 
 PATIENCE = 120
 """Seconds after which a thread that should have come is taken for lost."""

@@ -7,7 +7,6 @@ import io
 import shutil
 import threading
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,9 +16,8 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, load, picture
-from reweigh.calibration import loop, resume
-from reweigh.calibration.result import Calibration, merge_calibrations
-from reweigh.calibration.resume import LOCK, WORK
+from reweigh.calibration import ahead
+from reweigh.calibration.result import Calibration, merge_shards, tables_of
 from reweigh.errors import (
     ArtifactError,
     CalibrationError,
@@ -28,7 +26,9 @@ from reweigh.errors import (
     NumericsError,
     ReweighError,
 )
-from reweigh.files.artifacts import LEFTOVER, only_one
+from reweigh.files.artifacts import only_one
+from reweigh.job import MANIFEST, RECORD, ROWS, Job
+from reweigh.tables.observations import ImageObservations, collect
 
 pytestmark = pytest.mark.numerics
 
@@ -159,40 +159,52 @@ def test_several_layers_in_one_run_equal_separate_runs(llava, whole):
         assert np.array_equal(mine.references, theirs.references)
 
 
-def test_shards_merge_to_the_bytes_of_the_whole_in_any_order(llava, whole, tmp_path):
-    bad = ("z.png", Image.new("RGB", (1, 1)))
-    shards = [run(llava, PAIRS[:1], out=tmp_path / "1"), run(llava, [*PAIRS[1:], bad], out=tmp_path / "2")]
-    shards = [Calibration.load(tmp_path / "1"), shards[1]]
-    merge_calibrations(shards).save(tmp_path / "merged")
-    merge_calibrations(shards[::-1]).save(tmp_path / "reversed")
-    one = run(llava, [bad, *PAIRS], out=tmp_path / "whole")
+def shards_of(case, folder, images, count, **options):
+    folders = [folder / f"shard-{number}" for number in range(1, count + 1)]
+    for number, one in enumerate(folders, start=1):
+        run(case, images, out=one, shard=f"{number}/{count}", **options)
+    return folders
+
+
+def test_shards_merge_to_the_bytes_of_the_whole_in_any_order(llava, tmp_path):
+    images = [("z.png", Image.new("RGB", (1, 1))), *PAIRS]
+    shards = shards_of(llava, tmp_path, images, 3)
+    merge_shards(shards, tmp_path / "merged")
+    merge_shards(shards[::-1], tmp_path / "reversed")
+    one = run(llava, images, out=tmp_path / "whole")
     assert [skip["name"] for skip in one.skipped] == ["z.png"]
     assert tree(tmp_path / "merged") == tree(tmp_path / "reversed") == tree(tmp_path / "whole")
-    assert {name for name in tree(whole[1])} == set(tree(tmp_path / "whole"))
 
 
-def test_merging_keeps_the_shards_rule_and_refuses_other_settings(llava, whole):
-    counted = [run(llava, [pair], layers=[1], rule="count-2") for pair in PAIRS]
-    merged = merge_calibrations(counted)
-    assert merged.rule == "count-2"
-    assert merged.tables[1].compare(run(llava, layers=[1], rule="count-2").tables[1])["equal"]
-    stable = run(llava, PAIRS[:1], layers=[1])
+def test_a_merge_without_all_shards_says_so_and_can_be_finished(llava, whole, tmp_path):
+    first, *_ = shards_of(llava, tmp_path, PAIRS, 2)
+    with pytest.raises(InputError, match="1 of 3 batches"):
+        merge_shards([first], tmp_path / "out")
+    run(llava, out=tmp_path / "out")
+    assert tree(tmp_path / "out") == tree(whole[1])
+
+
+def test_merging_keeps_the_shards_rule_and_refuses_other_settings(llava, tmp_path):
+    options = {"layers": [1], "rule": "count-2"}
+    counted = shards_of(llava, tmp_path / "counted", PAIRS, 3, **options)
+    merged = merge_shards(counted, tmp_path / "out")
+    assert merged.tables[1].compare(run(llava, **options).tables[1])["equal"]
+    stable = shards_of(llava, tmp_path / "stable", PAIRS, 3, layers=[1])
     with pytest.raises(MismatchError, match="rule"):
-        merge_calibrations([stable, counted[1]])
-    short = run(llava, PAIRS[:1], layers=[1], rule="count-2", max_new_tokens=2)
+        merge_shards([stable[0], counted[1]], tmp_path / "no")
+    short = shards_of(llava, tmp_path / "short", PAIRS, 3, **options, max_new_tokens=2)
     with pytest.raises(MismatchError, match="max_new_tokens"):
-        merge_calibrations([counted[1], short])
-    with pytest.raises(MismatchError, match="two shards"):
-        merge_calibrations([counted[1], counted[1]])
+        merge_shards([counted[1], short[0]], tmp_path / "nor")
     with pytest.raises(InputError, match="merge"):
-        merge_calibrations([])
+        merge_shards([], tmp_path / "no")
 
 
-def test_shards_from_another_folder_of_the_same_model_merge(llava):
-    one, other = (run(llava, [pair], layers=[1]) for pair in PAIRS[:2])
-    identity = {**other.made_with["identity"], "model_id": "/another/place"}
-    moved = replace(other, made_with={**other.made_with, "identity": identity})
-    assert merge_calibrations([one, moved]).made_with == merge_calibrations([moved, one]).made_with
+def test_shards_of_a_model_called_otherwise_elsewhere_merge(llava, whole, tmp_path, monkeypatch):
+    run(llava, out=tmp_path / "1", shard="1/2")
+    monkeypatch.setattr(llava.model, "name_or_path", "/another/place")
+    run(llava, out=tmp_path / "2", shard="2/2")
+    merge_shards([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
+    assert tree(tmp_path / "out") == tree(whole[1])
 
 
 def test_a_finished_run_is_returned_untouched(llava, whole, monkeypatch):
@@ -209,14 +221,14 @@ def test_a_finished_run_is_returned_untouched(llava, whole, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"layers": [2]}, r"made_with.layers: \[1, 3\] there, \[2\] asked for"),
-        ({"max_new_tokens": 3}, "made_with.max_new_tokens: 6 there, 3 asked for"),
+        ({"layers": [2]}, r"made_with.layers \(\[1, 3\]; now \[2\]\)"),
+        ({"max_new_tokens": 3}, r"made_with.max_new_tokens \(6; now 3\)"),
         ({"batch_size": 2}, "made_with.batch_size"),
-        ({"dtype": "float32"}, "made_with.lens: 'native' there, 'float32'"),
+        ({"dtype": "float32"}, "made_with.lens"),
         ({"chunk": 7}, "made_with.chunk"),
         ({"prompt": "What?"}, "made_with.prompt"),
         ({"template": "USER: <image>\n{prompt} ASSISTANT:"}, "made_with.prompt_sha256"),
-        ({"rule": "count-5"}, "rule: 'stable' there, 'count-5'"),
+        ({"rule": "count-5"}, r"rule \('stable'; now 'count-5'\)"),
         ({"images": PAIRS[:2]}, "corpus"),
         ({"images": [*PAIRS, ("d.png", picture(7))]}, "corpus"),
         ({"images": [*PAIRS[:2], ("b.png", picture(7))]}, "corpus"),
@@ -233,7 +245,7 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(
             patch.setattr(type(llava.model), "generate", kill)
             run(llava, out=out)
     before = tree(out)
-    with pytest.raises(MismatchError, match=f"another {key}"):
+    with pytest.raises(MismatchError, match=f"different {key}"):
         run(llava, out=out, **change)
     assert tree(out) == before
 
@@ -247,7 +259,7 @@ def kill(*_args, **_kwargs):
 
 
 def test_killed_again_and_again_it_resumes_and_ends_with_the_same_bytes(llava, whole, tmp_path):
-    for number in (1, 2, 2, 2, 2, 5):  # at the job's page, after each batch, then amid the tables
+    for number in (1, 2, 2, 2, 3, 2):  # at the record, at rows, at the manifest, then amid the tables
         with pytest.MonkeyPatch.context() as patch:
             assert not die_at(patch, llava, tmp_path, number)
     run(llava, out=tmp_path)
@@ -267,12 +279,12 @@ def test_killed_at_any_file_it_resumes_and_ends_with_the_same_bytes(llava, whole
         assert tree(out) == expected
         if done:
             break
-    # a job page, three batches, the observations, two files for each of two tables, a manifest
-    assert kills == 1 + 3 + 1 + 4 + 1
+    # a record, the first rows, rows in order, a manifest, two files for each of two tables
+    assert kills == 4 + 4
 
 
 def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
-    theirs = [".film.mp4.x.part", ".work/thesis.tex", f"{WORK}/notes.txt", "deep/.er/.half.part"]
+    theirs = [".film.mp4.x.part", ".work/thesis.tex", "parts/notes.txt", "deep/.er/.half.part"]
     for name in theirs:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
@@ -282,8 +294,36 @@ def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
     assert left == tree(whole[1])
 
 
+@pytest.mark.parametrize("name", [ROWS, MANIFEST, "layer-3/reference_table.json"])
+def test_what_a_calibration_would_replace_stops_it_before_it_begins(llava, tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        run(llava, out=tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / RECORD).exists()
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_killed_between_batches_it_observes_only_the_others(llava, whole, tmp_path, monkeypatch, batches):
+    generate, calls = type(llava.model).generate, []
+
+    def counted(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == batches:
+            raise Killed
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(llava.model), "generate", counted)
+    with pytest.raises(Killed):
+        run(llava, out=tmp_path)
+    run(llava, out=tmp_path)
+    assert len(calls) == 3 + 1
+    assert tree(tmp_path) == tree(whole[1])
+
+
 def test_a_second_calibration_in_one_folder_names_the_first(llava, tmp_path):
-    with only_one(tmp_path, lock=LOCK), pytest.raises(InputError, match="process"):
+    with only_one(tmp_path), pytest.raises(InputError, match="process"):
         run(llava, out=tmp_path)
 
 
@@ -308,17 +348,6 @@ def die_at(patch, case, out, number):
     return True
 
 
-def test_killed_while_tidying_up_it_is_tidied_later(llava, whole, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr("reweigh.calibration.resume.Work.tidy", kill)
-        run(llava, out=tmp_path)
-    assert (tmp_path / WORK).is_dir()
-    (tmp_path / "layer-1" / f".reference_table.json.0a1b2c3d{LEFTOVER}").write_text("half")
-    run(llava, out=tmp_path)
-    assert tree(tmp_path) == tree(whole[1])
-    assert not (tmp_path / WORK).exists()
-
-
 @pytest.mark.parametrize("number", [1, 3, 5, 8, 10])
 def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
     llava, whole, tmp_path, monkeypatch, number
@@ -340,8 +369,9 @@ def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
             run(llava, out=tmp_path)
     left_there = tree(tmp_path)
     assert not any(name.endswith(".part") for name in left_there)
-    assert "calibration.json" not in left_there
-    assert sum("part-" in name for name in left_there) == min(max(number - 2, 0), 3)
+    assert MANIFEST not in left_there or number > 6
+    kept = lines(tmp_path / ROWS)
+    assert min(max(number - 2, 0), 3) <= kept <= min(number, 3)
     calls = []
     generate = type(llava.model).generate
     with monkeypatch.context() as patch:
@@ -349,7 +379,7 @@ def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
             type(llava.model), "generate", lambda self, *a, **k: calls.append(1) or generate(self, *a, **k)
         )
         run(llava, out=tmp_path)
-    assert len(calls) == 3 - min(max(number - 2, 0), 3)
+    assert len(calls) == 3 - kept
     assert tree(tmp_path) == tree(whole[1])
 
 
@@ -357,7 +387,6 @@ def test_a_saved_calibration_comes_back(whole):
     calibration, out = whole
     found = Calibration.load(out)
     assert found.made_with == calibration.made_with
-    assert found.rule == "stable"
     for name in ("layers", "images", "image", "token", "count", "values"):
         assert np.array_equal(getattr(found.observations, name), getattr(calibration.observations, name))
     made = found.tables[1].made_with
@@ -366,14 +395,18 @@ def test_a_saved_calibration_comes_back(whole):
     assert made["candidates"] == {"mass": 0.9, "least": 2, "most": 50}
 
 
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_a_damaged_calibration_is_refused(whole, tmp_path):
     import shutil
 
-    for name in ("calibration.json", "observations.safetensors", "layer-3/reference_table.safetensors"):
+    for name in (RECORD, ROWS, "layer-3/reference_table.safetensors"):
         folder = tmp_path / name.replace("/", "-")
         shutil.copytree(whole[1], folder)
         data = bytearray((folder / name).read_bytes())
-        data[-9] ^= 1
+        data[data.find(b"corpus") if name == RECORD else -9] ^= 1
         (folder / name).write_bytes(bytes(data))
         with pytest.raises(ArtifactError, match="altered"):
             Calibration.load(folder)
@@ -438,7 +471,7 @@ def test_the_number_of_readers_changes_no_byte(llava, tmp_path, monkeypatch, bat
     Image.new("RGB", (1, 1)).save(images / "ab.png")
     trees, told = [], []
     for readers in (1, 2, 7):
-        monkeypatch.setattr(loop, "READERS", readers)
+        monkeypatch.setattr(ahead, "READERS", readers)
         skips = []
         out = tmp_path / str(readers)
         run(llava, images, out=out, batch_size=batch_size, on_skip=lambda *skip, to=skips: to.append(skip))
@@ -466,7 +499,7 @@ def test_an_interrupt_keeps_finished_batches_and_leaves_no_thread(llava, whole, 
         assert caught.traceback
         names = [thread.name for thread in threading.enumerate()]
         assert [name for name in names if name.startswith(("reweigh-read", "reweigh-build"))] == []
-    assert sum("part-" in name for name in tree(tmp_path)) == 1
+    assert lines(tmp_path / ROWS) == 1
     run(llava, out=tmp_path)
     assert tree(tmp_path) == tree(whole[1])
 
@@ -484,7 +517,7 @@ def test_an_error_of_the_processor_comes_in_its_turn_and_names_the_image(llava, 
     monkeypatch.setattr(processor, "__call__", failing)
     with pytest.raises(CalibrationError, match=r"b\.png"):
         run(llava, out=tmp_path)
-    assert sum("part-" in name for name in tree(tmp_path)) == 2
+    assert lines(tmp_path / ROWS) == 2
 
 
 def test_no_readable_image_is_refused(llava, tmp_path):
@@ -518,7 +551,7 @@ def test_an_empty_folder_is_refused(llava, tmp_path):
 def test_bad_settings_are_refused_before_anything_is_written(llava, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         run(llava, out=tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists() or set(tree(tmp_path / "out")) == {f"{WORK}/job.json", LOCK}
+    assert set(tree(tmp_path / "out")) <= {RECORD, ".lock"}
 
 
 def test_a_processor_without_chat_template_says_what_to_give(checkpoint):
@@ -569,17 +602,21 @@ def test_generation_settings_that_change_the_texts_are_part_of_the_record(penali
     changed = run(penalised, out=tmp_path)
     assert changed.made_with["generation"] == {"repetition_penalty": 1.4, "suppress_tokens": [7, 8]}
     assert changed.tables[1].made_with["generation"] == changed.made_with["generation"]
-    assert Calibration.load(tmp_path).equals(changed)
-    assert run(penalised, out=tmp_path).equals(changed)  # what the page gives back is the same setting
+    for again in (
+        Calibration.load(tmp_path),
+        run(penalised, out=tmp_path),
+    ):  # read from the record it is the same
+        assert again.made_with == changed.made_with
+        assert again.tables[1].fingerprint == changed.tables[1].fingerprint
     penalised.model.generation_config.repetition_penalty = 1.2
     with pytest.raises(MismatchError, match="repetition_penalty"):
         run(penalised, out=tmp_path)
 
 
-def test_shards_of_other_generation_settings_do_not_merge(penalised, whole):
-    other = run(penalised, [("d.png", picture(9))])
+def test_shards_of_other_generation_settings_do_not_merge(penalised, whole, tmp_path):
+    run(penalised, out=tmp_path / "other", shard="1/2")
     with pytest.raises(MismatchError, match="repetition_penalty"):
-        merge_calibrations([whole[0], other])
+        merge_shards([whole[1], tmp_path / "other"], tmp_path / "out")
 
 
 def test_a_stopped_run_does_not_go_on_under_other_generation_settings(penalised, tmp_path, monkeypatch):
@@ -622,58 +659,37 @@ def test_shards_with_whole_batches_merge_to_the_bytes_of_the_whole(llava, tmp_pa
     for number in range(4):
         picture(number, (40 + 13 * number, 50)).save(images / f"{number}.png")
     (images / "1-broken.png").write_bytes(b"no image")
-    settings = {"images": images, "batch_size": 2}
-    run(llava, **settings, out=tmp_path / "whole")
-    folders = [tmp_path / f"part-{number}" for number in range(1, parts + 1)]
-    for number, folder in enumerate(folders, start=1):
-        run(llava, **settings, out=folder, shard=f"{number}/{parts}")
-        run(llava, **settings, out=folder, shard=f"{number}/{parts}")  # finished: nothing to do
-    merge_calibrations([Calibration.load(folder) for folder in folders[::-1]]).save(tmp_path / "merged")
+    run(llava, images, batch_size=2, out=tmp_path / "whole")
+    folders = shards_of(llava, tmp_path, images, parts, batch_size=2)
+    folders = shards_of(llava, tmp_path, images, parts, batch_size=2)  # finished: nothing to do
+    merge_shards(folders[::-1], tmp_path / "merged")
     assert tree(tmp_path / "merged") == tree(tmp_path / "whole")
 
 
-def test_a_shard_does_not_go_on_in_the_folder_of_another(llava, tmp_path):
+def test_shards_can_share_a_folder_and_one_without_images_is_refused(llava, whole, tmp_path):
     run(llava, out=tmp_path, shard="1/2")
-    with pytest.raises(MismatchError, match="corpus"):
-        run(llava, out=tmp_path, shard="2/2")
+    run(llava, out=tmp_path, shard="2/2")
+    assert tree(tmp_path) == tree(whole[1])
     with pytest.raises(InputError, match="3/3"):
         run(llava, batch_size=2, shard="3/3")
 
 
-def test_a_layer_of_another_calibration_is_refused(llava, whole, tmp_path):
-    other = run(llava, images=PAIRS[:2], out=tmp_path / "other")
-    assert set(other.tables) == set(whole[0].tables)
-    mixed = shutil.copytree(whole[1], tmp_path / "mixed")
-    layer = min(other.tables)
-    shutil.rmtree(mixed / f"layer-{layer}")
-    shutil.copytree(tmp_path / "other" / f"layer-{layer}", mixed / f"layer-{layer}")
-    for load_it in (
-        Calibration.load,
-        lambda folder: reweigh.ReferenceTable.from_pretrained(folder, layer=layer),
-    ):
-        with pytest.raises(ArtifactError, match="calibration"):
-            load_it(mixed)
+def test_a_folder_that_vanishes_is_an_error(llava, tmp_path, monkeypatch):
+    out, append = tmp_path / "out", Job.append
 
-
-def test_a_layer_on_another_layers_numbers_is_refused(whole, tmp_path):
-    """Under right hashes: both tables say the same of their making."""
-    mixed = shutil.copytree(whole[1], tmp_path / "mixed")
-    first, second = (whole[0].tables[layer] for layer in sorted(whole[0].tables))
-    replace(second, layer=first.layer, point=None).save_pretrained(mixed / f"layer-{first.layer}")
-    with pytest.raises(ArtifactError, match=f"layer-{first.layer}"):
-        Calibration.load(mixed)
-
-
-@pytest.mark.parametrize("moment", ["while it observes", "while it is saved"])
-def test_a_folder_that_vanishes_is_an_error(llava, tmp_path, monkeypatch, moment):
-    out = tmp_path / "out"
-    name = "write_part" if moment == "while it observes" else "tidy"
-    original = getattr(resume.Work, name)
-
-    def vanish(self, *given):
+    def vanish(self, *given, **more):
         shutil.rmtree(out, ignore_errors=True)
-        return original(self, *given)
+        return append(self, *given, **more)
 
-    monkeypatch.setattr(resume.Work, name, vanish)
+    monkeypatch.setattr(Job, "append", vanish)
     with pytest.raises(ReweighError, match="gone"):
         run(llava, out=out)
+
+
+@pytest.mark.parametrize(("tokens", "warned"), [(3, True), (9, True), (10, False)])
+def test_a_table_of_few_tokens_says_so(tokens, warned):
+    values = np.full((1, tokens), 0.25, dtype=np.float32)
+    observations = collect((1,), [ImageObservations("a", np.arange(tokens), np.full(tokens, 9), values)])
+    identity = {"identity": {"model_id": "m"}}
+    done = Calibration(observations, tables_of(observations, identity, rule="count-5"), identity)
+    assert (done.warnings().get(1, "").startswith(f"only {tokens} tokens are registered")) is warned

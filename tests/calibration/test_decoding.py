@@ -10,7 +10,7 @@ from transformers import GenerationConfig, WatermarkingConfig
 
 import twin
 from checkpoints import picture
-from reweigh.calibration.job import NEUTRAL, greedy_settings
+from reweigh.calibration.settings import NEUTRAL, greedy_settings
 from reweigh.files.artifacts import to_json
 
 CHANGES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
+from reweigh.calibration.ahead import prepare, read
 from reweigh.calibration.corpus import CorpusImage
-from reweigh.calibration.loop import prepare, read
 from reweigh.errors import CalibrationError, ImageError, InputError
 
 

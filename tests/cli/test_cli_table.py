@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reweigh.calibration.result import Calibration
-from reweigh.errors import ArtifactError
+from reweigh.job import Job
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import table_path
 
@@ -16,17 +16,12 @@ from reweigh.world import table_path
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory, calibrated):
     """The calibration cut in two, as two runs would have left it."""
-    from reweigh.calibration.result import tables_of
-
-    whole = Calibration.load(calibrated)
+    whole = Job.read(calibrated)
     folder = tmp_path_factory.mktemp("shards")
-    names = whole.observations.images
-    for number, keys in enumerate((names[:3], names[3:])):
-        part = whole.observations.only(keys)
-        skipped = whole.skipped if number else []
-        Calibration(part, tables_of(part, whole.made_with), whole.made_with, skipped).save(
-            folder / str(number)
-        )
+    for number in (1, 2):
+        with Job.open(folder / str(number - 1), whole.record, parts=whole.parts) as job:
+            for part in job.pending(f"{number}/2"):
+                job.append(part, whole.part(part))
     return folder
 
 
@@ -96,129 +91,43 @@ def test_merged_shards_are_the_whole_in_any_order(cli, calibrated, shards, tmp_p
     assert tree(tmp_path / "a") == tree(tmp_path / "b") == tree(calibrated)
 
 
-def test_merging_the_same_images_twice_is_refused(cli, shards, tmp_path):
+def test_a_merge_without_all_shards_is_refused(cli, shards, tmp_path):
     done = cli("table", "merge", shards / "0", shards / "0", "-o", tmp_path / "x")
     assert done.code == 1
-    assert "two shards" in done.err
-    assert not (tmp_path / "x").exists()
+    assert "4 of 9 batches" in done.err
 
 
-def test_what_is_read_is_never_overwritten(cli, shards, calibrated, tmp_path):
-    before = tree(shards), tree(calibrated)
-    for done in (
-        cli("table", "merge", shards / "0", shards / "1", "-o", shards / "1"),
-        cli("table", "register", calibrated, "-o", f"{calibrated}/../{calibrated.name}", "--rule", "count-9"),
-    ):
-        assert done.code == 1
-        assert "overwritten" in done.err
-    assert (tree(shards), tree(calibrated)) == before
+def test_registering_does_not_overwrite(cli, calibrated, tmp_path):
+    before = tree(calibrated)
+    register = ("table", "register", calibrated, "--rule", "count-9", "-o")
+    done = cli(*register, f"{calibrated}/../{calibrated.name}")
+    assert (done.code, "overwritten" in done.err) == (1, True)
+    assert tree(calibrated) == before
+    assert cli(*register, tmp_path).code == 0
+    done = cli(*register, tmp_path)
+    assert (done.code, "--overwrite" in done.err) == (1, True)
+    assert cli(*register, tmp_path, "--overwrite").code == 0
 
 
-def test_an_unrelated_folder_is_left_alone_unless_overwriting(cli, shards, calibrated, tmp_path):
-    for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
-        (tmp_path / name).write_text(name)
-    before = tree(tmp_path)
-    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path)
-    for command in (merge, ("table", "register", calibrated, "-o", tmp_path)):
-        done = cli(*command)
-        assert (done.code, done.out) == (1, "")
-        assert "a.txt, b.txt, c.txt" in done.err
-        assert "--overwrite" in done.err
-        assert tree(tmp_path) == before
-    assert cli(*merge, "--overwrite").code == 0
-    assert tree(tmp_path) == before | tree(calibrated)
-    assert cli("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "a.txt").code == 1
-    assert (tmp_path / "a.txt").read_text() == "a.txt"
+def test_an_unrelated_file_is_left_alone(cli, shards, calibrated, tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    merge = ("table", "merge", shards / "0", shards / "1", "-o")
+    assert cli(*merge, tmp_path / "a.txt").code == 1
+    assert cli(*merge, tmp_path).code == 0
+    assert tree(tmp_path) == tree(calibrated) | {"a.txt": b"a"}
 
 
 def test_the_same_merge_may_be_made_again_and_another_may_not(cli, shards, calibrated, tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
     merge = ("table", "merge", shards / "1", shards / "0", "-o", out)
-    first, again = cli(*merge), cli(*merge)
-    assert first == again
+    assert cli(*merge) == cli(*merge)
     assert tree(out) == tree(calibrated)
-    for other in (
-        ("table", "merge", shards / "0", "-o", out),
-        ("table", "register", calibrated, "-o", out, "--rule", "count-2"),
-    ):
-        done = cli(*other)
-        assert done.code == 1
-        assert "8 images" in done.err
-    assert tree(out) == tree(calibrated)
-
-
-@pytest.mark.parametrize("written", range(4))
-def test_a_merge_that_was_stopped_amid_its_files_is_taken_up_again(
-    cli, shards, calibrated, tmp_path, monkeypatch, written
-):
-    """As a full disk stops it, after any number of files; another command does not take the folder over."""
-    from reweigh.files import artifacts
-
-    out, left = tmp_path / "out", [1 + written]  # the page of the job comes first
-    write = artifacts.write_bytes
-
-    def until_full(path, data):
-        if not left[0]:
-            raise ArtifactError(f"{path} cannot be written (No space left on device)")
-        left[0] -= 1
-        write(path, data)
-
-    monkeypatch.setattr(artifacts, "write_bytes", until_full)
-    merge = ("table", "merge", shards / "0", shards / "1", "-o", out)
-    assert "No space left" in cli(*merge).err
-    monkeypatch.undo()
-    assert not (out / "calibration.json").exists()
-    begun = tree(out)
-    other = cli("table", "merge", shards / "0", "-o", out)
-    assert (other.code, tree(out)) == (1, begun)
-    assert cli(*merge).code == 0
-    assert tree(out) == tree(calibrated)
-
-
-def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
-    cli, shards, calibrated, tmp_path, monkeypatch
-):
-    from reweigh.files import artifacts
-
-    def full(path, data):
-        raise ArtifactError(f"{path} cannot be written (No space left on device)")
-
-    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
-    with monkeypatch.context() as patched:
-        patched.setattr(artifacts, "write_bytes", full)
-        assert "No space left" in cli(*merge).err
-    assert cli(*merge).code == 0
-    assert tree(tmp_path / "out") == tree(calibrated)
-
-
-def test_overwriting_does_not_write_where_another_process_does(cli, shards, tmp_path):
-    from reweigh.calibration.resume import LOCK
-    from reweigh.files.artifacts import only_one
-
-    with only_one(tmp_path / "out", lock=LOCK):
-        done = cli("table", "merge", shards / "0", "-o", tmp_path / "out", "--overwrite")
-    assert (done.code, "process" in done.err) == (1, True)
-    assert list(tree(tmp_path / "out")) == [LOCK]
-
-
-def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
-    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
-    whole = cli(*merge)
-    assert whole.code == 0
-    before = tree(tmp_path / "out")
-    (tmp_path / "out" / "observations.safetensors").write_bytes(b"cut")
-    done = cli(*merge)
-    assert done.code == 1
-    assert "read" in done.err
-    assert cli(*merge, "--overwrite") == whole
-    assert tree(tmp_path / "out") == before
 
 
 def test_what_is_not_a_calibration_is_refused(cli, tmp_path, calibrated):
     done = cli("table", "register", tmp_path, "-o", tmp_path / "x")
     assert done.code == 1
-    assert "finished" in done.err
+    assert "record.json" in done.err
     done = cli("table", "merge", calibrated / "layer-1", "-o", tmp_path / "x")
     assert done.code == 1
 
@@ -231,13 +140,14 @@ def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
     assert new.tokens.tolist() == expected.tokens.tolist()
     assert page["tables"][1]["registered"] == len(expected.tokens)
     assert new.made_with["rule"] == "count-3"
-    assert Calibration.load(tmp_path / "new").rule == "count-3"
 
 
-def test_comparing(cli, calibrated, shards):
+def test_comparing(cli, calibrated, tmp_path):
+    other = tmp_path / "other"
+    cli("table", "register", calibrated, "-o", other, "--rule", "count-3")
     same = cli("table", "show", calibrated, calibrated, "--layer", "1", "--json").json
     assert same["equal"]
-    page = cli("table", "show", calibrated / "layer-1", shards / "0" / "layer-1", "--json").json
+    page = cli("table", "show", calibrated / "layer-1", other / "layer-1", "--json").json
     assert not page["equal"]
     assert page["common"] + page["only_first"] == page["registered"][0]
     assert "equal: no" in cli("table", "show", calibrated / "layer-1", calibrated / "layer-3").out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 from processes import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
-from reweigh.cluster import Actor, Cluster, Pool, _begin, ray_pool
+from reweigh.cluster import Actor, Cluster, Pool, ray_pool
 from reweigh.errors import InputError, MissingExtraError, ReweighError
 from reweigh.files.outputs import RECORD
 from reweigh.files.seals import read_sealed
@@ -70,14 +69,7 @@ def test_a_calibration_survives_kills_without_a_byte_changed(ray, checkpoint, im
     given += ["--batch-size", "1", "--model-option", "device=cpu"]
     assert "10 images, 1 skipped" in finish(reweigh(*given, "-o", tmp_path / "alone"))
     out = tmp_path / "out"
-    written = {}
-
-    def parts():
-        for path in out.glob(".reweigh-work/part-*.safetensors"):
-            written.setdefault(path, path.stat().st_mtime_ns)
-        return len(written)
-
-    kept, said = survive(given, out, parts, seed=1)
+    kept, said = survive(given, out, lambda: lines(out / "rows.jsonl"), seed=1)
     assert 2 <= kept < 11
     assert "10 images, 1 skipped" in said
     assert tree(out) == tree(tmp_path / "alone")
@@ -210,31 +202,6 @@ class FakeRay:
         return ref.value
 
 
-class Busy:
-    """A Ray that does not come up in time at first."""
-
-    def __init__(self, failures, kind=Exception):
-        self.failures, self.kind, self.ended = failures, kind, 0
-
-    def init(self, **options):
-        if self.failures:
-            self.failures -= 1
-            raise self.kind("The current node timed out during startup.\nMore of it.")
-
-    def shutdown(self):
-        self.ended += 1
-
-
-def test_a_cluster_of_a_busy_machine_is_started_again():
-    ray = Busy(2)
-    _begin(ray, {"address": "local"})
-    assert (ray.failures, ray.ended) == (0, 2)
-    with pytest.raises(ReweighError, match="timed out"):
-        _begin(Busy(3), {"address": "local"})
-    with pytest.raises(InputError, match="here:1"):
-        _begin(Busy(1, ConnectionError), {"address": "here:1"})
-
-
 def test_each_actor_declares_what_it_takes():
     ray = FakeRay({"a": 1})
     pool = Pool(ray, Cluster(gpus=2, cpus=4, workers=1), dict, {})
@@ -308,26 +275,6 @@ def test_workers_that_cannot_be_started_are_an_error_with_its_reason():
     ray = FakeRay(*[RuntimeError("no module named reweigh")] * 2)
     with pytest.raises(ReweighError, match="no module named reweigh"):
         Pool(ray, Cluster(gpus=4), dict, {})
-
-
-def test_an_address_at_which_nobody_listens_is_refused_before_ray_tries(monkeypatch):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(InputError, match=place):
-            _begin(Never(), {"address": place})
-        monkeypatch.setenv("RAY_ADDRESS", place)
-        with pytest.raises(InputError, match=place):
-            _begin(Never(), {"address": "auto"})
-    with pytest.raises(InputError, match="localhost:99999999"):
-        _begin(Never(), {"address": "localhost:99999999"})
-
-
-class Never:
-    """A Ray that is not to be started."""
-
-    def init(self, **options):
-        pytest.fail(f"it was asked for {options}")
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

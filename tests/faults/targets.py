@@ -20,10 +20,10 @@ from PIL import Image
 
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
-from reweigh.calibration.resume import Work
 from reweigh.engines.answer import Answer
 from reweigh.files.outputs import claim, write_output
 from reweigh.files.seals import sha256_tensors, write_sealed
+from reweigh.job import PLACES, Job
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -87,11 +87,16 @@ def observations() -> list[ImageObservations]:
 
 
 def make_calibration(folder: Path) -> None:
-    from reweigh.calibration.result import tables_of
-    from reweigh.tables.observations import collect
-
-    seen = collect(LAYERS, observations())
-    Calibration(seen, tables_of(seen, MADE_WITH, rule="count-5"), MADE_WITH, []).save(folder)
+    identity = {name: value for name, value in MADE_WITH["identity"].items() if name != "model_id"}  # type: ignore[attr-defined]
+    record = {
+        "made_with": {**MADE_WITH, "identity": identity},
+        "rule": "count-5",
+        PLACES: {"model": "me/model"},
+    }
+    with Job.open(folder, record, parts=2) as job:
+        for part, seen in enumerate(observations()):
+            job.append(part, [seen.to_row()])
+        Calibration.of_job(job)
 
 
 def read_calibration(folder: Path) -> Reading:
@@ -105,19 +110,6 @@ def read_calibration(folder: Path) -> Reading:
 
 def read_table(folder: Path) -> Reading:
     return ReferenceTable.from_pretrained(folder, layer=3).fingerprint
-
-
-def make_part(folder: Path) -> None:
-    work = Work(folder, {"made_with": MADE_WITH}, LAYERS)
-    work.claim()
-    work.write_part(0, observations(), [])
-
-
-def read_part(folder: Path) -> Reading:
-    work = Work(folder, {"made_with": MADE_WITH}, LAYERS)
-    work.claim()
-    rows, skipped = work.read_part(0, IMAGES)
-    return [[row.key, row.token.tolist(), row.count.tolist(), row.values.tolist()] for row in rows], skipped
 
 
 def make_run(folder: Path) -> None:
@@ -361,7 +353,6 @@ def read_outputs(folder: Path) -> Reading:
 TARGETS = (
     Target("table", make_calibration, read_table, "layer-3/*"),
     Target("calibration", make_calibration, read_calibration),
-    Target("part", make_part, read_part, ".reweigh-work/*"),
     Target("run", make_run, read_run),
     Target("scored run", make_scored, read_scored_run),
     Target("image", make_images, read_images),

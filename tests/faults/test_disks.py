@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 
 from faults.targets import (
-    IMAGES,
-    LAYERS,
     make_calibration,
     make_scored,
     observations,
     read_calibration,
 )
-from reweigh.calibration.resume import Work
 from reweigh.cli import start
 from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import LEFTOVER, only_one, write_json
+from reweigh.job import Job
 from reweigh.lab.runs.record import RESPONSES
 from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.run import Batch, generate
@@ -100,26 +98,24 @@ def test_a_run_on_a_full_disk_keeps_its_answers_and_resumes_with_room(disk: Disk
 
 def test_a_calibration_on_a_full_disk_keeps_its_batches(disk: Disk) -> None:
     place, mount = disk
-    work = Work(place / "out", {"rule": "stable"}, LAYERS)
-    work.claim()
-    done: list[int] = []
+    rows = [seen.to_row() for seen in observations()]
 
     def write_all() -> None:
-        for part in range(500):
-            work.write_part(part, observations(), [])
-            done.append(part)
+        with Job.open(place / "out", {}, parts=5000) as job:
+            for part in job.pending():
+                job.append(part, rows)
 
     with pytest.raises(ArtifactError, match="No space left"):
         write_all()
-    number = len(done)
-    assert number > 1
     assert left_over(place) == []
-    for before in range(number):
-        assert len(work.read_part(before, IMAGES)[0]) == 2
+    done = Job.read(place / "out").done
+    assert len(done) > 1
     mount("remount,size=4m")
-    work.write_part(number, observations(), [])
-    work.tidy()
-    assert list((place / "out").rglob("*.safetensors")) == []
+    with Job.open(place / "out", {}, parts=5000) as job:
+        job.append(len(done), rows)
+    job = Job.read(place / "out")
+    assert job.done == [*done, len(done)]
+    assert all(job.part(part) == rows for part in job.done)
 
 
 def test_scoring_on_a_full_disk_leaves_the_old_scores(disk: Disk) -> None:
@@ -147,7 +143,7 @@ def test_a_read_only_disk_is_read_and_not_written(
     mount("remount,ro")
     assert read_scored(place / "run").results == scores
     assert read_calibration(place / "calibration") == calibration
-    for write in (lambda: write_json(place / "x.json", {}), lambda: Work(place / "new", {}, LAYERS).claim()):
+    for write in (lambda: write_json(place / "x.json", {}), lambda: Job.open(place / "new", {}, parts=1)):
         with pytest.raises(ArtifactError, match="Read-only") as caught:
             write()
         assert "another" in str(caught.value)

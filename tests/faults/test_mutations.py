@@ -9,7 +9,7 @@ import pytest
 
 from faults.engine import BAD, OUTCOMES, Tally, main, run, table
 from faults.mutations import MUTATIONS, mutate
-from faults.targets import TARGETS, Target, read_part
+from faults.targets import TARGETS, Target
 from reweigh.files.artifacts import read_json, write_json
 
 
@@ -56,7 +56,3 @@ def test_the_table_counts_all() -> None:
     tally = Tally("one")
     tally.counts.update({OUTCOMES[0]: 3, BAD[0]: 1})
     assert table([tally]).splitlines()[2:] == ["| one | 4 | 3 | 0 | 1 | 0 |", "| all | 4 | 3 | 0 | 1 | 0 |"]
-
-
-def test_parts_are_among_what_is_damaged() -> None:
-    assert read_part in [target.read for target in TARGETS]

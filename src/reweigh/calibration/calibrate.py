@@ -1,26 +1,38 @@
 """Calibrate: run the unmodified model greedily on unlabeled images and keep the evidence of its candidates.
 
-Work is cut into fixed batches, and each finished batch is one file: a run killed at any moment resumes there and ends with
-the same bytes. All layers are read in one prefill. On Ray, actors observe the batches; the driver loads no model, writes
-the same files and finishes the run, so one machine can resume a run on Ray and the reverse.
+The images are cut into batches, which are the parts of a ``Job``: a run killed at any moment resumes there and ends with the
+same tables, shards take parts of their own, and actors of Ray observe the same parts for a driver that loads no model. All
+layers are read in one prefill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from reweigh.calibration.corpus import CorpusImage
-from reweigh.calibration.job import CalibrationSettings, open_job, outside_engine
-from reweigh.calibration.loop import Job, Observed, OnSkip, observe_batches, run, run_job
-from reweigh.calibration.result import Calibration
+from reweigh.calibration.ahead import build_ahead, prepare, read
+from reweigh.calibration.calibrators import Calibrator, open_calibrator, outside_engine
+from reweigh.calibration.corpus import CorpusImage, open_corpus
+from reweigh.calibration.result import Calibration, record_of_job, require_free
+from reweigh.calibration.settings import CalibrationSettings
 from reweigh.cluster import Cluster, Worker, ray_pool
+from reweigh.errors import InputError
 from reweigh.families.prompts import DESCRIBE
+from reweigh.job import Job
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
+from reweigh.progress import bar
 from reweigh.text import Template
+
+Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
+Rows: TypeAlias = list[dict[str, Any]]
+"""One row for each image of a batch: what it showed, or why it was skipped."""
+
+OnSkip: TypeAlias = Callable[[str, str], None] | None
 
 
 def calibrate(
@@ -40,7 +52,7 @@ def calibrate(
     readout: str = DMRR,
     shard: str = "1/1",
     show: bool | None = None,
-    on_skip: Callable[[str, str], None] | None = None,
+    on_skip: OnSkip = None,
 ) -> Calibration:
     """Learn token references from unlabeled images.
 
@@ -52,13 +64,13 @@ def calibrate(
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
         rule: "stable" (the paper's), or "count-N".
         readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
-        shard: Part of the images, as i/n; ``merge_calibrations`` of all parts gives the bytes of the whole.
+        shard: Which batches to observe, as i/n; ``merge_shards`` puts the folders of all n together.
         show: Show a progress bar; by default when a person looks.
         on_skip: Called with the name of each image that could not be read, and why.
 
     Raises:
         CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
-        MismatchError: ``out`` holds a calibration with other settings.
+        MismatchError: ``out`` contains a calibration with other settings.
 
     Examples:
         >>> import reweigh
@@ -83,11 +95,42 @@ def calibrate(
         rule=rule,
         shard=shard,
     )
-    job = open_job(model, processor, settings)
-    return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)
+    calibrator = open_calibrator(model, processor, settings)
+    return calibrate_with(calibrator, images, settings, out=out, show=show, on_skip=on_skip)
 
 
-def open_calibrator(
+def calibrate_with(
+    calibrator: Calibrator,
+    images: str | Path | Sequence[Any],
+    settings: CalibrationSettings,
+    *,
+    out: str | Path | None,
+    show: bool | None = None,
+    on_skip: OnSkip = None,
+) -> Calibration:
+    """Calibrate with a model in this process."""
+    observe, made_with = partial(_observe, calibrator), calibrator.made_with()
+    return _run(observe, made_with, images, settings, out=out, show=show, on_skip=on_skip)
+
+
+def calibrate_on(
+    cluster: Cluster,
+    arguments: Mapping[str, Any],
+    images: str | Path | Sequence[Any],
+    settings: CalibrationSettings,
+    *,
+    out: str | Path,
+    on_skip: OnSkip = None,
+) -> Calibration:
+    """Calibrate with the actors of a Ray cluster; ``arguments`` are ``open_worker``'s."""
+    given = replace(settings, shard="1/1", rule="stable")  # theirs are any batches
+    with ray_pool(cluster, open_worker, {**arguments, "settings": given}) as pool:
+        made_with = pool.described
+        observe = lambda batches: pool.unordered(batches.items())  # noqa: E731
+        return _run(observe, made_with, images, settings, out=out, on_skip=on_skip)
+
+
+def open_worker(
     *,
     name: str,
     called: str,
@@ -101,45 +144,65 @@ def open_calibrator(
         load: Arguments of ``families.load.load``.
         engine: Arguments of vLLM, which then loads the model instead.
     """
-    job: Job
+    calibrator: Calibrator
     if engine is not None:
-        job = outside_engine("vllm")(name, settings, name=called, engine=engine)
+        calibrator = outside_engine("vllm")(name, settings, name=called, engine=engine)
     else:
         from reweigh.families.load import load as load_model
 
         model, processor = load_model(name, **load)
         model.name_or_path = called
-        job = open_job(model, processor, settings)
-
-    def observe(batch: Sequence[CorpusImage]) -> Observed:
-        """Observe one batch; its files must have the same content here as on the driver."""
-        [(_, observed)] = observe_batches(job, {0: batch})
-        return observed
-
-    return job.made_with(), observe
+        calibrator = open_calibrator(model, processor, settings)
+    return calibrator.made_with(), lambda batch: next(_observe(calibrator, {0: batch}))[1]
 
 
-def calibrate_on(
-    cluster: Cluster,
-    arguments: dict[str, Any],
+def _run(
+    observe: Callable[[Batches], Iterator[tuple[int, Rows]]],
+    made_with: dict[str, Any],
     images: str | Path | Sequence[Any],
     settings: CalibrationSettings,
     *,
-    out: Path,
+    out: str | Path | None,
+    show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate with the actors of a cluster; ``arguments`` are ``open_calibrator``'s.
+    """Observe the parts that are not in the job yet, each kept as it comes, then register."""
+    corpus = open_corpus(images)
+    batches = corpus.batches(settings.batch_size)
+    if out is not None and not Job.is_in(Path(out)):
+        require_free(Path(out), made_with["layers"])
+    record = record_of_job(made_with, corpus, settings.rule)
+    with Job.open(out, record, parts=len(batches)) as job:
+        due = {part: batches[part] for part in job.pending(settings.shard)}
+        if not due and not job.done:
+            raise InputError(
+                f"shard {settings.shard} holds no image: there are {len(corpus)} images, "
+                f"{settings.batch_size} at a time",
+                hint="cut the work into fewer shards",
+            )
+        done, left = (sum(len(batches[part]) for part in parts) for parts in (job.done, due))
+        with (
+            closing(observe(due)) as outcomes,  # type: ignore[type-var]  # stop observing when this ends
+            bar("calibrating", total=done + left, done=done, unit="image", show=show) as progress,
+        ):
+            for part, rows in outcomes:
+                job.append(part, rows)
+                for row in rows:
+                    if "skipped" in row and on_skip is not None:
+                        on_skip(row["name"], row["skipped"])
+                progress.update(len(rows))
+        return Calibration.of_job(job)
 
-    The result is, byte for byte, that of one machine with the same settings, packages and kind of device.
-    """
-    # actors take any batch: shard and rule are the driver's, and the same actors serve every shard
-    given = replace(settings, shard="1/1", rule="stable")
-    with ray_pool(cluster, open_calibrator, {**arguments, "settings": given}) as pool:
-        return run(
-            lambda batches: pool.unordered(batches.items()),
-            pool.described,
-            images,
-            settings,
-            out=out,
-            on_skip=on_skip,
-        )
+
+def _observe(calibrator: Calibrator, batches: Batches) -> Iterator[tuple[int, Rows]]:
+    """Observe batches in order with a model in this process, preparing the next one meanwhile."""
+    ahead = build_ahead(batches.values(), read, lambda images: prepare(images, calibrator.inputs))
+    with closing(ahead):  # a run that ends early, whatever the reason, leaves no thread behind
+        for (part, batch), ready in zip(batches.items(), ahead, strict=True):
+            seen = calibrator.observe(ready.keys, ready.inputs) if ready.keys else []
+            rows = {one.key: one.to_row() for one in seen}
+            rows |= {
+                skip["key"]: {"image": skip["key"], "name": skip["name"], "skipped": skip["reason"]}
+                for skip in ready.skipped
+            }
+            yield part, [rows[image.key] for image in batch]

@@ -1,4 +1,4 @@
-"""The calibration corpus: which images, in which order, identified by name and content."""
+"""The images of a calibration: which ones, in which order, known by name and content."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import CalibrationError, ImageError, InputError
 from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.images import SUFFIXES, list_images, read_image
-from reweigh.shards import Shard
 from reweigh.text import escape_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-WHOLE = Shard()
 UNREADABLE = "unreadable"
 """Stands for the hash of a file that cannot be read at all."""
 
@@ -40,7 +38,7 @@ class CorpusImage:
 
     @property
     def key(self) -> str:
-        """Name and content together; two shards share an image only if both agree."""
+        """Name and content together."""
         return f"{self.name}#{self.sha256}"
 
 
@@ -63,22 +61,13 @@ class Corpus:
         return [self.images[start : start + size] for start in range(0, len(self), size)]
 
 
-def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, batch_size: int = 1) -> Corpus:
-    """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list.
+def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
+    """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list, and hash every image.
 
-    List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it, unless they are
-    addresses such as ``s3://bucket/a.png``, which fsspec reads. A shard takes whole batches of ``batch_size``, cut as in a
-    run over everything, and hashes only its own images.
+    List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it.
     """
-    entries = _entries(source)
-    chosen = shard.of_batches(entries, batch_size)
-    if not chosen:
-        raise InputError(
-            f"shard {shard} holds no image: there are {len(entries)} images, {batch_size} at a time",
-            hint="cut the work into fewer shards",
-        )
     images = {}
-    for image in (entry() for entry in chosen):
+    for image in (entry() for entry in _entries(source)):
         if image.key in images:
             raise ImageError(
                 f"{image.name} is listed twice with the same content", hint="each image counts once"
@@ -89,8 +78,7 @@ def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, bat
 
 def require_images(source: str | Path) -> None:
     """Refuse a folder or manifest that names no image; cheap enough to do before a model is loaded."""
-    if not is_address(str(source)):  # a store is listed once, when it is opened
-        _entries(source)
+    _entries(source)
 
 
 def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
@@ -104,47 +92,44 @@ def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImag
 def _listed(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
     if not isinstance(source, str | Path):
         return [partial(_item, item, number) for number, item in enumerate(source)]
-    if is_address(str(source)):
-        return [partial(_image_at, address, name) for address, name in list_stored(str(source))]
+    if "://" in str(source):
+        raise InputError(
+            f"{source} is an address, and images are read from folders",
+            hint="mount or download the folder, and pass its path",
+        )
     path = Path(source)
     if path.is_dir():
         return [partial(_image_at, file, file.relative_to(path).as_posix()) for file in list_images(path)]
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         raise InputError(f"{path} is one image, not a folder or a manifest", hint="pass its folder")
     if path.is_file():
-        names = _manifest(path)
-        return [partial(_image_at, name if is_address(name) else path.parent / name, name) for name in names]
+        return [partial(_image_at, path.parent / name, name) for name in _manifest(path)]
     raise InputError(f"{path} is neither a folder nor a manifest file", hint="pass images to calibrate on")
 
 
-def _image_at(place: Path | str, name: str) -> CorpusImage:
-    """Hash the image at a path, or at an address of a store."""
-    digest = _content(place)[0]
-    return CorpusImage(escape_bytes(name), digest, partial(_read_at, place, digest))
+def _image_at(path: Path, name: str) -> CorpusImage:
+    digest = _digest(path)
+    return CorpusImage(escape_bytes(name), digest, partial(_read_at, path, digest))
 
 
-def _content(place: Path | str) -> tuple[str, Path | str | bytes]:
-    """Return the hash of an image and what to decode."""
+def _digest(path: Path) -> str:
     try:
-        if isinstance(place, Path):
-            return sha256_file(place), place
-        data = read_stored(place)
-        return hashlib.sha256(data).hexdigest(), data
+        return sha256_file(path)
     except (OSError, ValueError):  # reading it again will say why
-        return UNREADABLE, place
+        return UNREADABLE
 
 
-def _read_at(place: Path | str, digest: str) -> Image:
-    found, content = _content(place)
+def _read_at(path: Path, digest: str) -> Image:
+    found = _digest(path)
     if found != digest and digest == UNREADABLE:
-        raise ImageError(f"{place} could not be read when the images were listed")
+        raise ImageError(f"{path} could not be read when the images were listed")
     if found != digest:
         now = "cannot be read" if found == UNREADABLE else "has different content"
         raise CalibrationError(
-            f"{place} was listed, but {now} on {platform.node()}",
+            f"{path} was listed, but {now} on {platform.node()}",
             hint="keep the images unchanged, at a path that every machine can read; finished batches are kept",
         )
-    return read_image(read_stored(content) if isinstance(content, str) else content)
+    return read_image(path)
 
 
 def _item(item: Any, number: int) -> CorpusImage:
@@ -186,39 +171,3 @@ def _manifest(path: Path) -> list[str]:
                 hint="one path per line, a JSON list, or JSONL",
             )
     return paths
-
-
-def is_address(place: str) -> bool:
-    """Tell whether a place is an address, not a path on this machine."""
-    return "://" in place
-
-
-def list_stored(folder: str) -> list[tuple[str, str]]:
-    """List the images below an address: each one's address and relative name, sorted by name."""
-    from fsspec.core import url_to_fs
-
-    try:
-        system, root = url_to_fs(folder)
-        paths = [str(path) for path in system.find(root)]
-    except Exception as error:  # every store has exceptions of its own
-        raise InputError(
-            f"{folder} cannot be listed ({type(error).__name__}: {error})",
-            hint="check the address, and that the package for this kind of storage is installed",
-        ) from error
-    start = len(root.rstrip("/")) + 1
-    images = [path for path in paths if PurePosixPath(path).suffix.lower() in SUFFIXES]
-    found = sorted((path[start:], system.unstrip_protocol(path)) for path in images)
-    if not found:
-        raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
-    return [(address, name) for name, address in found]
-
-
-def read_stored(address: str) -> bytes:
-    """Read the bytes at an address."""
-    import fsspec
-
-    try:
-        with fsspec.open(address, "rb") as file:
-            return bytes(file.read())
-    except Exception as error:  # every store has exceptions of its own
-        raise ImageError(f"{address} cannot be read ({type(error).__name__}: {error})") from error

@@ -1,38 +1,34 @@
-"""A finished calibration: observations, a table for each layer, and the manifest; merged and saved without a model."""
+"""A calibration: observations, a table for each layer, and what was skipped; read and merged without a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import to_json
-from reweigh.files.folder import SealedFolder
+from reweigh.calibration.corpus import Corpus
+from reweigh.errors import ArtifactError, CalibrationError, InputError
+from reweigh.files.artifacts import drop_abandoned
+from reweigh.files.outputs import overwrites
+from reweigh.job import PLACES, ROWS, Job
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
-from reweigh.provenance import first_difference
-from reweigh.tables import folders
-from reweigh.tables.observations import Observations, merge
+from reweigh.tables.folders import PAGE
+from reweigh.tables.observations import ImageObservations, Observations, collect
 from reweigh.tables.table import ReferenceTable
 
-MANIFEST = folders.MANIFEST
-OBSERVATIONS = "observations.safetensors"
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
 
-CALIBRATION = SealedFolder(
-    kind="finished calibration",
-    page=MANIFEST,
-    numbers=OBSERVATIONS,
-    arrays=("layers",),
-    fields={"made_with": dict, "skipped": list, "images": list},
-    digest="observations_sha256",
-    remedy="run `reweigh calibrate` (the same command finishes one that was stopped), or fetch it again",
-)
+
+def record_of_job(made_with: dict[str, Any], corpus: Corpus, rule: str) -> dict[str, Any]:
+    """Return the record of a calibration's job; what the model is called may differ between machines."""
+    identity = {**made_with["identity"]}
+    name = identity.pop("model_id")
+    made_with = {**made_with, "identity": identity}
+    about = {"made_with": made_with, "images": len(corpus), "corpus": corpus.hash, "rule": rule}
+    return {**about, PLACES: {"model": name}}
 
 
 @dataclass(frozen=True)
@@ -44,10 +40,39 @@ class Calibration:
     made_with: dict[str, Any]
     skipped: list[dict[str, str]] = field(default_factory=list)
 
-    @property
-    def rule(self) -> str:
-        """The registration rule of the tables."""
-        return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
+    @classmethod
+    def of_job(cls, job: Job) -> Calibration:
+        """Register the rows of a job; the tables of a finished one are in its folder, written if they are missing."""
+        made_with = {**job.record["made_with"]}
+        made_with["identity"] = {**made_with["identity"], "model_id": job.record[PLACES]["model"]}
+        rows = job.rows()
+        skipped = [
+            {"key": row["image"], "name": row["name"], "reason": row["skipped"]}
+            for row in rows
+            if "skipped" in row
+        ]
+        if len(skipped) == len(rows):
+            first = skipped[0]
+            raise CalibrationError(
+                f"none of the {len(rows)} images could be read, e.g. {first['name']}: {first['reason']}"
+            )
+        layers, path = made_with["layers"], "the calibration" if job.folder is None else job.folder / ROWS
+        seen = [ImageObservations.of_row(row, layers, path) for row in rows if "skipped" not in row]
+        observations = collect(layers, seen, readout=str(made_with.get("readout", DMRR)))
+        if problem := observations.problem():
+            raise ArtifactError(f"{path} cannot be right: {problem}", hint="calibrate again")
+        tables = tables_of(observations, made_with, rule=job.record["rule"])
+        if job.folder is not None and job.finished:
+            tables = {layer: _kept(job.folder, table) for layer, table in tables.items()}
+        return cls(observations, tables, made_with, sorted(skipped, key=lambda skip: skip["key"]))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Calibration:
+        """Read a calibration, finished or not."""
+        job = Job.read(folder)
+        if not job.done:
+            raise InputError(f"{folder} has no finished batch", hint="run the same `reweigh calibrate` again")
+        return cls.of_job(job)
 
     def warnings(self) -> dict[int, str]:
         """Return warnings about valid but weak tables, by layer."""
@@ -58,57 +83,24 @@ class Calibration:
             if len(table) < FEW
         }
 
-    def equals(self, other: Calibration) -> bool:
-        """Tell whether both would be saved as the same files."""
-        mine, theirs = (
-            [one.made_with, one.skipped, {layer: table.fingerprint for layer, table in one.tables.items()}]
-            for one in (self, other)
-        )
-        return mine == theirs and self.observations.equals(other.observations)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write observations, manifest and one table folder per layer."""
-        folder = Path(folder)
-        for layer, table in self.tables.items():
-            table.save_pretrained(folder / f"layer-{layer}")
-        page = {
-            "made_with": self.made_with,
-            "images": list(self.observations.images),
-            "skipped": self.skipped,
-        }
-        return CALIBRATION.write(folder, page, self.observations.to_arrays())
+def _kept(folder: Path, table: ReferenceTable) -> ReferenceTable:
+    """Return the table of a finished folder, which may have an operating point by now; write one that is missing."""
+    place = folder / f"layer-{table.layer}"
+    if not (place / PAGE).is_file():
+        drop_abandoned(place)
+        table.save_pretrained(place)
+    return ReferenceTable.from_pretrained(place)
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Calibration:
-        """Read a finished calibration."""
-        folder = Path(folder)
-        page, arrays = CALIBRATION.read(folder)
-        made_with = page["made_with"]
-        numbers, readout = folder / OBSERVATIONS, str(made_with.get("readout", DMRR))
-        layers = tuple(arrays["layers"].ravel().tolist())
-        observations = Observations.of_arrays(arrays, layers, page["images"], numbers, readout=readout)
-        if not set(layers) <= set(made_with.get("layers", layers)):
-            raise ArtifactError(
-                f"{numbers} is of layers {list(layers)}, its manifest of {made_with['layers']}"
+
+def require_free(folder: Path, layers: Iterable[int]) -> None:
+    """Refuse to replace tables, before any work."""
+    for layer in () if overwrites() else layers:
+        if (there := folder / f"layer-{layer}").exists():
+            raise InputError(
+                f"{there} already exists and would be replaced",
+                hint="calibrate into another folder, or replace it with --overwrite",
             )
-        tables = {layer: ReferenceTable.from_pretrained(folder, layer=layer) for layer in observations.layers}
-        for layer, table in tables.items():
-            _require_registered(folder / f"layer-{layer}", table, observations)
-        return cls(observations, tables, page["made_with"], page["skipped"])
-
-
-def _require_registered(folder: Path, table: ReferenceTable, observations: Observations) -> None:
-    """Refuse a table whose numbers do not follow from the observations of its layer."""
-    found = observations.register(table.layer, rule=rule_named(str(table.made_with.get("rule", "stable"))))
-    if not (
-        np.array_equal(found.tokens, table.tokens)
-        and np.array_equal(found.counts, table.counts)
-        and np.allclose([found.scale, *found.references], [table.scale, *table.references], rtol=1e-6, atol=0)
-    ):
-        raise ArtifactError(
-            f"{folder} does not hold the table of its calibration's observations",
-            hint="register it again: reweigh table register",
-        )
 
 
 def tables_of(
@@ -127,23 +119,21 @@ def tables_of(
     }
 
 
-def merge_calibrations(shards: Iterable[Calibration]) -> Calibration:
-    """Unite calibrations of disjoint images made with the same model and settings, in any order.
+def merge_shards(folders: Sequence[str | Path], out: str | Path) -> Calibration:
+    """Put the shards of one calibration together; batches that are in none of them can still be calibrated there.
 
-    The model's name may differ between machines; its content is compared by hash.
+    The model's name may differ between machines; its content is compared.
     """
-    parts = list(shards)
-    records = [{**shard.made_with, "rule": shard.rule} for shard in parts]
-    for record in records:
-        _refuse_different(records[0], record)
-    observations = merge([shard.observations for shard in parts])
-    first = min(records, key=to_json)
-    rule = str(first.pop("rule"))
-    skipped = sorted((skip for shard in parts for skip in shard.skipped), key=lambda skip: skip["key"])
-    return Calibration(observations, tables_of(observations, first, rule=rule), first, skipped)
-
-
-def _refuse_different(first: dict[str, Any], other: dict[str, Any]) -> None:
-    found = first_difference(first, other, ignore={"identity.model_id"})
-    if found is not None:
-        raise MismatchError("the shards differ in {}: {} and {}".format(found.key, *found.words))
+    if not folders:
+        raise InputError("there is nothing to merge")
+    shards = [Job.read(folder) for folder in folders]
+    if not Job.is_in(Path(out)):
+        require_free(Path(out), shards[0].record["made_with"]["layers"])
+    with Job.open(out, shards[0].record, parts=shards[0].parts) as job:
+        job.merge(shards)
+        if missing := len(job.pending()):
+            raise InputError(
+                f"{missing} of {job.parts} batches are in none of these folders",
+                hint=f"merge the missing shards into {out}, or finish it with `reweigh calibrate ... -o {out}`",
+            )
+        return Calibration.of_job(job)

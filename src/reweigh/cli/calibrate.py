@@ -15,8 +15,8 @@ from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
-    from reweigh.calibration.job import CalibrationSettings
-    from reweigh.calibration.loop import Job
+    from reweigh.calibration.calibrators import Calibrator
+    from reweigh.calibration.settings import CalibrationSettings
 
 app = typer.Typer(add_completion=False)
 
@@ -28,7 +28,7 @@ ENGINES = ("transformers", "vllm", "mlx")
 def calibrate(
     model: str = common.MODEL,
     images: str = typer.Argument(
-        help="A folder of images, a manifest (one path per line, a JSON list or JSONL), or an address such as s3://..."
+        help="A folder of images, or a manifest: one path per line, a JSON list or JSONL."
     ),
     *,
     out: Path = typer.Option(
@@ -51,7 +51,7 @@ def calibrate(
     ),
     shard: str = typer.Option(
         "1/1",
-        help="Part i of n of the images, as i/n; `reweigh table merge` merges the parts.",
+        help="Calibrate every n-th batch from the i-th on, as i/n; `reweigh table merge` merges the folders.",
         rich_help_panel=common.ADVANCED,
     ),
     engine: str = typer.Option(
@@ -72,11 +72,9 @@ def calibrate(
 
     Stop it at any time; the same command resumes and ends with the same bytes.
     """
-    from reweigh.calibration.calibrate import calibrate_on
+    from reweigh.calibration.calibrate import calibrate_on, calibrate_with
     from reweigh.calibration.corpus import require_images
-    from reweigh.calibration.job import VLLM_BATCH, CalibrationSettings
-    from reweigh.calibration.loop import run_job
-    from reweigh.calibration.resume import require_free
+    from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
 
     require_known("engine", [engine], ENGINES)
     settings = CalibrationSettings(
@@ -88,7 +86,6 @@ def calibrate(
         shard=shard,
     )
     require_images(images)
-    require_free(out)
     common.look_into(model, Path(images))
     if engine_option and engine != "vllm":
         raise InputError("--engine-option is for vLLM", hint="add --engine vllm")
@@ -99,8 +96,8 @@ def calibrate(
         arguments = {**loading.locate(model), "engine": inside}
         done = calibrate_on(open_cluster(ray), arguments, images, settings, out=out, on_skip=_tell_skip)
     else:
-        job = _open_job(model, loading, engine, inside, settings)
-        done = run_job(job, images, settings, out=out, on_skip=_tell_skip)
+        calibrator = _open_calibrator(model, loading, engine, inside, settings)
+        done = calibrate_with(calibrator, images, settings, out=out, on_skip=_tell_skip)
     more = {"skipped": done.skipped, "observations": len(done.observations)}
     said = f", {len(done.skipped)} skipped, {len(done.observations):,} observations"
     show_tables(done, out, more, said)
@@ -110,24 +107,25 @@ def calibrate(
         common.finish(out, then=f"reweigh table merge {out} PART ... -o TABLE")
 
 
-def _open_job(
+def _open_calibrator(
     model: str,
     loading: common.Loading,
     engine: str,
     inside: dict[str, Any] | None,
     settings: CalibrationSettings,
-) -> Job:
+) -> Calibrator:
     """Open the model in its engine; ``inside`` are vLLM's own arguments."""
     if inside is not None:
-        from reweigh.calibration.job import outside_engine
+        from reweigh.calibration.calibrators import outside_engine
 
         found = loading.locate(model)
-        job: Job = outside_engine("vllm")(found["name"], settings, name=found["called"], engine=inside)
-        return job
-    from reweigh.calibration.job import open_job
+        engine_of: Any = outside_engine("vllm")
+        opened: Calibrator = engine_of(found["name"], settings, name=found["called"], engine=inside)
+        return opened
+    from reweigh.calibration.calibrators import open_calibrator
 
     load = loading.load_mlx if engine == "mlx" else loading.load
-    return open_job(*load(model), settings)
+    return open_calibrator(*load(model), settings)
 
 
 def _tell_skip(name: str, reason: str) -> None:

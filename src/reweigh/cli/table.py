@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
+from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.calibration.result import Calibration
@@ -63,32 +64,35 @@ def show(
 
 @app.command()
 def merge(
-    shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
+    shards: list[Path] = typer.Argument(help="Folders of the shards of one calibration."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the merged calibration."),
 ) -> None:
-    """Merge shards; in any order, the result equals one run over all images."""
-    from reweigh.calibration.result import Calibration, merge_calibrations
-    from reweigh.calibration.resume import save_result
+    """Merge the shards of a calibration; in any order, the result equals one run over all images."""
+    from reweigh.calibration.result import merge_shards
 
-    whole = merge_calibrations(Calibration.load(shard) for shard in shards)
-    save_result(whole, out, sources=shards)
-    _report(whole, out)
+    _report(merge_shards(shards, out), out)
 
 
 @app.command()
 def register(
-    source: Path = typer.Argument(help="A calibration folder with its observations."),
+    source: Path = typer.Argument(help="A calibration folder."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the new tables."),
     rule: str = typer.Option("stable", help="stable, or count-N for tokens with at least N observations."),
 ) -> None:
     """Register tokens by another rule, from the observations alone."""
-    from reweigh.calibration.result import Calibration, tables_of
-    from reweigh.calibration.resume import save_result
+    from dataclasses import replace
+
+    from reweigh.calibration.result import Calibration, require_free, tables_of
 
     old = Calibration.load(source)
-    tables = tables_of(old.observations, old.made_with, rule=rule)
-    new = Calibration(old.observations, tables, old.made_with, old.skipped)
-    save_result(new, out, sources=[source])
+    if out.resolve() == source.resolve():
+        raise InputError(
+            f"{out} is also the input and would be overwritten", hint="write into another folder"
+        )
+    require_free(out, old.tables)
+    new = replace(old, tables=tables_of(old.observations, old.made_with, rule=rule))
+    for layer, table in new.tables.items():
+        table.save_pretrained(out / f"layer-{layer}")
     _report(new, out)
 
 

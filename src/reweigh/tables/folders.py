@@ -18,9 +18,6 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
 
-MANIFEST = "calibration.json"
-"""The page of a calibration, beside the folders of its layers."""
-
 TABLE = SealedFolder(
     kind="reference table",
     page=PAGE,

@@ -7,6 +7,7 @@ later.
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from reweigh.method.references import Match, References, Rule, register, stable
 
 ARRAYS = ("image", "token", "count", "values")
 RANKS = "dmrr"
-"""Array of the DMRR beside another readout, in a file of observations."""
+"""The DMRR beside another readout, in a row of observations."""
+KINDS = {"token": "<i4", "count": "<i4", "values": "<f4", RANKS: "<f4"}
 
 
 @dataclass(frozen=True)
@@ -126,37 +128,6 @@ class Observations:
             ranks=None if self.ranks is None else self.ranks[:, rows],
         )
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything but the image keys, which belong on the page beside the numbers."""
-        return {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the numbers, by the names they have in files."""
-        found = {name: getattr(self, name) for name in ARRAYS}
-        return found if self.ranks is None else {**found, RANKS: self.ranks}
-
-    @classmethod
-    def of_arrays(
-        cls,
-        arrays: Mapping[str, Any],
-        layers: Sequence[int],
-        images: Sequence[str],
-        path: str | Path,
-        *,
-        readout: str = DMRR,
-    ) -> Observations:
-        """Make observations from a file's arrays, refusing invalid ones; ``path`` names them in a message."""
-        needed = {*ARRAYS, RANKS} if READOUTS[readout].matched else {*ARRAYS}
-        if missing := needed - set(arrays):
-            raise ArtifactError(
-                f"{path} holds no {', '.join(sorted(missing))}: it is not an observations file"
-            )
-        numbers = {name: arrays[name] for name in ARRAYS}
-        found = cls(tuple(layers), tuple(images), **numbers, readout=readout, ranks=arrays.get(RANKS))
-        if problem := found.problem():
-            raise ArtifactError(f"{path} cannot be right: {problem}", hint="calibrate again")
-        return found
-
     def problem(self) -> str | None:
         """Return why these are invalid, or ``None``: shares lie in (0, 1], counts are positive, rows are in order."""
         n = self.image.shape
@@ -199,6 +170,40 @@ class ImageObservations:
     count: NDArray[np.int64]
     values: NDArray[np.float32]
     ranks: NDArray[np.float32] | None = None
+
+    def to_row(self) -> dict[str, str]:
+        """Return the image's row in a job: its numbers as base64, little-endian."""
+        columns = {"token": self.token, "count": self.count, "values": self.values}
+        columns |= {} if self.ranks is None else {RANKS: self.ranks}
+        return {"image": self.key, **{name: _pack(name, column) for name, column in columns.items()}}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], layers: Sequence[int], path: str | Path) -> ImageObservations:
+        """Read a row; ``path`` names its file in a message."""
+        try:
+            token, count, values = (_unpack(name, row[name]) for name in ARRAYS[1:])
+            ranks = _unpack(RANKS, row[RANKS]) if RANKS in row else None
+            shape = len(layers), len(token)
+            return cls(
+                str(row["image"]),
+                token.astype(np.int64),
+                count.astype(np.int64),
+                values.reshape(shape),
+                None if ranks is None else ranks.reshape(shape),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"{path} has a row without whole observations ({error})",
+                hint="the file was altered; calibrate again",
+            ) from error
+
+
+def _pack(name: str, column: NDArray[Any]) -> str:
+    return base64.b64encode(column.astype(KINDS[name]).tobytes()).decode()
+
+
+def _unpack(name: str, text: str) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text, validate=True), KINDS[name])
 
 
 def collect(

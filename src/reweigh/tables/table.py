@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import require_fields, sha256_json
-from reweigh.files.seals import read_sealed
+from reweigh.files.artifacts import sha256_json
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References, least_count, strength
-from reweigh.provenance import first_difference
-from reweigh.tables.folders import MANIFEST, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
+from reweigh.tables.folders import PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
 from reweigh.text import in_words
 
@@ -167,7 +165,6 @@ class ReferenceTable:
                 f"{folder} holds a table of layer {table.layer}",
                 hint="it was renamed or replaced; fetch it again",
             )
-        _check_calibration(folder, table)
         table.check_layer(layer)
         return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
 
@@ -271,28 +268,6 @@ class ReferenceTable:
         from reweigh.tables.compared import compare_tables  # compares weights, which needs torch
 
         return compare_tables(self, other)
-
-
-def _check_calibration(folder: Path, table: ReferenceTable) -> None:
-    """Refuse the table of another calibration in a calibration's folder."""
-    manifest = folder.parent / MANIFEST
-    if not folder.name.startswith("layer-") or not manifest.is_file():
-        return
-    page = read_sealed(manifest)
-    require_fields(page, manifest, {"made_with": dict, "images": list})
-    there = {
-        **page["made_with"],
-        "corpus": sha256_json(sorted(page["images"])),
-        "images": len(page["images"]),
-    }
-    found = first_difference(there, {name: table.made_with.get(name) for name in there})
-    if found is not None:
-        raise ArtifactError(
-            "{} holds a table with another {} than its calibration: {} there, {} here".format(
-                folder, found.key, *found.words
-            ),
-            hint="it was copied from elsewhere; fetch or calibrate it again",
-        )
 
 
 def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:

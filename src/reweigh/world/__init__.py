@@ -18,7 +18,7 @@ def path() -> Path:
 
 def table_path() -> Path:
     """Return the folder of reference tables, one for each calibrated layer."""
-    return _present(HERE / "table", "calibration.json")
+    return _present(HERE / "table", "manifest.json")
 
 
 def operating_point() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
 from reweigh.files.seals import SEAL, read_sealed, write_sealed
+from reweigh.job import parse_shard
 from reweigh.lab.runs.diff import compare, hallucinated
 from reweigh.lab.runs.record import make_record, open_run
 from reweigh.lab.runs.results import Scored, read_scored
@@ -25,7 +26,6 @@ from reweigh.lab.runs.run import Ask, generate
 from reweigh.lab.runs.score import as_results, read_sources, score
 from reweigh.lab.tasks.base import BENCHMARKS, Response, Summary, find_benchmark
 from reweigh.lab.views.evaluation import comparison_page, difference_table, evaluation_page, mention_table
-from reweigh.shards import Shard
 from toy_benchmark import TRUTH, Toy
 
 if "toy" not in BENCHMARKS:
@@ -51,7 +51,8 @@ def images(tmp_path: Path) -> Path:
 
 
 def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", **decoding: Any) -> Path:
-    records = Shard.parse(shard).of(Toy(images).records())
+    index, count = parse_shard(shard)
+    records = Toy(images).records()[index - 1 :: count]
     record = make_record(
         benchmark={"name": "toy", "options": {"loud": True}, "limit": None, "shard": shard},
         model={"id": "org/model-7b"},

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.calibration.job import (
+from reweigh.calibration.settings import (
     CalibrationSettings,
     layers_to_read,
     record_of,

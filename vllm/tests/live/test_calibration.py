@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from harness import TOKENS, V2, Reference, reference_folder, stopped
 
-from reweigh.calibration.job import CalibrationSettings
-from reweigh.calibration.loop import run_job
+from reweigh.calibration.calibrate import calibrate_with
 from reweigh.calibration.result import Calibration
+from reweigh.calibration.settings import CalibrationSettings
+from reweigh.job import Job
 from reweigh.tables.table import ReferenceTable
 
 OPTIONS = {
@@ -33,7 +34,7 @@ def calibrate(world, images, out, **settings):
     with stopped():
         job = VllmJob(str(world.checkpoint), given, name=str(world.checkpoint), engine=OPTIONS)
         try:
-            return run_job(job, images, given, out=out)
+            return calibrate_with(job, images, given, out=out)
         finally:
             job.llm.llm_engine.engine_core.shutdown()
             del job
@@ -83,14 +84,13 @@ def test_the_command_is_killed_and_resumes_in_an_actor(world: Reference, tmp_pat
     for name, value in OPTIONS.items():
         given += ["--engine-option", f"{name}={json.dumps(value)}"]
     begun, end = command(*given), time.monotonic() + PATIENCE
-    while not list(out.glob(".reweigh-work/part-*.safetensors")):
+    while not (out / "rows.jsonl").exists():
         assert begun.poll() is None
         assert time.monotonic() < end
         time.sleep(0.005)
     begun.kill()
     begun.wait()
-    assert not (out / "calibration.json").exists(), "it was to be killed before its end"
-    kept = {path: path.stat().st_mtime_ns for path in out.glob(".reweigh-work/part-*.safetensors")}
-    assert 1 <= len(kept) < len(world.pictures)
+    assert not (out / "manifest.json").exists(), "it was to be killed before its end"
+    assert 1 <= len(Job.read(out).done) < len(world.pictures)
     assert command(*given, "--ray", "local,workers=1").wait(PATIENCE) == 0
     assert tree(out) == tree(tmp_path / "alone")

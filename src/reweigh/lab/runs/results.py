@@ -11,11 +11,11 @@ from typing import Any
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
 from reweigh.files.seals import read_sealed, read_sealed_rows
+from reweigh.job import parse_shard
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run, run_owner
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Summary, find_benchmark, read_responses
 from reweigh.lab.tasks.open import data_folder, image_folder
-from reweigh.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Scored:
     def size(self) -> str:
         """How much was scored, in words; shards without the others say so."""
         counted = f"{self.summary.n:,} responses on {self.summary.images:,} images"
-        shard = Shard.parse(((self.record or {}).get("benchmark") or {}).get("shard", "1/1"))
+        index, count = parse_shard(((self.record or {}).get("benchmark") or {}).get("shard", "1/1"))
         scored = len(self.results["config"]["sources"])
-        if scored >= shard.count:
+        if scored >= count:
             return counted
-        part = f"shard {shard.index} of {shard.count}" if scored == 1 else f"{scored} of {shard.count} shards"
+        part = f"shard {index} of {count}" if scored == 1 else f"{scored} of {count} shards"
         return f"{part} only: {counted}"
 
     @property

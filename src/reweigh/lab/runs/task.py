@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.job import parse_shard
 from reweigh.lab.runs import score as scoring
 from reweigh.lab.runs.record import RECORD, make_record, open_run, require_run, require_same
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Ask, RunFolder, generate
 from reweigh.lab.tasks.base import Benchmark, Record, find_benchmark
 from reweigh.lab.tasks.open import data_folder, image_folder, open_benchmark
-from reweigh.shards import Shard
 from reweigh.text import Template, escape_bytes
 
 
@@ -161,9 +161,10 @@ def open_task(
     folder = data_folder(benchmark, drawings if benchmark.draws_images and data is None else data)
     opened = open_benchmark(name, folder, **(options or {}))
     pictures = image_folder(benchmark, folder, images or opened.own_images)
+    index, count = parse_shard(shard)
     return Task(
         opened,
-        Shard.parse(shard).of(opened.records(limit=limit, seed=seed)),
+        list(opened.records(limit=limit, seed=seed))[index - 1 :: count],
         pictures,
         {"name": name, "options": dict(options or {}), "limit": limit, "shard": shard},
         {name: escape_bytes(str(path.resolve())) for name, path in (("data", folder), ("images", pictures))},

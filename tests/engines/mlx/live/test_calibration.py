@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import reweigh
 from conftest import BETA, LAYER, QUESTION
-from reweigh.calibration.result import merge_calibrations
+from reweigh.calibration.result import merge_shards
 from reweigh.cli.app import app
 from reweigh.errors import InputError, UnsupportedError
 
@@ -44,13 +44,17 @@ def test_a_table_of_mlx_serves_transformers(engines, tmp_path):
     assert said[0] == said[1]
 
 
-def test_shards_merge_to_the_whole(engines):
+def test_shards_merge_to_the_whole(engines, tmp_path):
     both = engines["llava"]
     shown = [(f"{number}", one) for number, one in enumerate(both.pictures)]
     options = {"layers": [LAYER], "max_new_tokens": 8, "rule": "count-1", "show": False}
     whole = reweigh.calibrate(*both.mlx, shown, **options)
-    parts = [reweigh.calibrate(*both.mlx, shown, shard=f"{part}/2", **options) for part in (2, 1)]
-    assert merge_calibrations(parts).tables[LAYER].fingerprint == whole.tables[LAYER].fingerprint
+    parts = [tmp_path / f"{part}" for part in (2, 1)]
+    for part in parts:
+        reweigh.calibrate(*both.mlx, shown, shard=f"{part.name}/2", out=part, **options)
+    assert (
+        merge_shards(parts, tmp_path / "whole").tables[LAYER].fingerprint == whole.tables[LAYER].fingerprint
+    )
 
 
 def test_a_checkpoint_with_a_penalty_is_refused(engines):
@@ -90,8 +94,8 @@ def test_the_commands_take_the_engine(tmp_path):
     runner = CliRunner()
     made = runner.invoke(app, ["calibrate", "world", str(tmp_path), "-o", str(tmp_path / "table"), *options])
     assert made.exit_code == 0, made.output
-    page = json.loads((tmp_path / "table" / "calibration.json").read_text())
-    assert page["made_with"]["engine"] == "mlx"
-    assert page["made_with"]["dtype"] == "float16"
+    page = json.loads((tmp_path / "table" / "record.json").read_text())
+    assert page["record"]["made_with"]["engine"] == "mlx"
+    assert page["record"]["made_with"]["dtype"] == "float16"
     refused = runner.invoke(app, ["doctor", "world", "--engine", "mlx", "--model-option", "dtype=float32"])
     assert isinstance(refused.exception, InputError)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from reweigh.attached import Attached
-from reweigh.calibration.result import MANIFEST, Calibration
+from reweigh.calibration.result import Calibration
 from reweigh.engines.base import GREEDY
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
@@ -22,6 +22,7 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.prompts import build_inputs
 from reweigh.intervene import ReWEIGH
+from reweigh.job import Job
 from reweigh.lab.arms.ablate.arms import (
     FULL,
     FindReadout,
@@ -269,6 +270,6 @@ def ablate(
 def observations_beside(table: str | Path) -> Observations | None:
     """Read the observations of a calibration folder, which is the table's folder or its parent."""
     for folder in (Path(table), Path(table).parent):
-        if (folder / MANIFEST).is_file():
+        if Job.is_in(folder):
             return Calibration.load(folder).observations
     return None

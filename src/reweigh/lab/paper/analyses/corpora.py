@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from reweigh.calibration.result import MANIFEST, Calibration
+from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError
 from reweigh.files.artifacts import sha256_file
+from reweigh.job import MANIFEST
 from reweigh.lab.arms.ablate.arms import Variant
 from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, settings_of

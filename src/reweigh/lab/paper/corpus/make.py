@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from reweigh.calibration.ahead import Prepared, build_ahead, prepare, read
 from reweigh.calibration.corpus import Corpus, CorpusImage
-from reweigh.calibration.job import greedy_settings
-from reweigh.calibration.loop import Prepared, build_ahead, prepare, read
+from reweigh.calibration.settings import greedy_settings
 from reweigh.engines.transformers.observe import Trajectory, follow
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy

@@ -1,33 +1,25 @@
-"""The settings of a calibration, the same for every engine, and a loaded model tied to them."""
+"""The settings of a calibration and its record, the same for every engine."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from reweigh.engines.reader import Reader
-from reweigh.engines.transformers.observe import observe
 from reweigh.errors import InputError, UnsupportedError, require_known
-from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
-from reweigh.families.points import published_point
 from reweigh.families.processor import prompt_hash
-from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.method.lens import CHUNK, DTYPES, Lens
+from reweigh.families.prompts import DESCRIBE
+from reweigh.job import parse_shard
+from reweigh.method.lens import CHUNK, DTYPES
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
-from reweigh.shards import Shard
 from reweigh.tables.identity import Identity
-from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import candidate_rule
 from reweigh.text import Template
 
-ENGINES = "reweigh.engines"
-"""Entry-point group of engines that other distributions offer."""
 VLLM_BATCH = 32
 """Images per part inside vLLM: enough to fill its batch, few enough to lose when a run is stopped."""
 
@@ -46,7 +38,7 @@ class CalibrationSettings:
         chunk: Positions per matrix product.
         readout: How logits become evidence: the method's "dmrr", or another one for comparison.
         rule: Which tokens are registered: "stable" (the paper's), or "count-N".
-        shard: Part of the images, as i/n.
+        shard: Which batches to observe, as i/n: every n-th from the i-th on.
     """
 
     layers: tuple[int, ...] | None = None
@@ -72,57 +64,7 @@ class CalibrationSettings:
         require_known("lens type", [self.dtype], DTYPES)
         require_known("readout", [self.readout], READOUTS)
         rule_named(self.rule)
-        Shard.parse(self.shard)
-
-
-@dataclass(frozen=True)
-class TransformersJob:
-    """A model and its processor tied to the settings of a calibration."""
-
-    model: Any
-    processor: Any
-    anatomy: Anatomy
-    lens: Lens
-    layers: tuple[int, ...]
-    settings: CalibrationSettings
-
-    engine: ClassVar[str | None] = None
-
-    def made_with(self) -> dict[str, Any]:
-        """Return what every shard of this calibration shares, and every table carries."""
-        return record_of(
-            self.settings,
-            self.processor,
-            identity=self.anatomy.identify(self.processor),
-            layers=self.layers,
-            lens={
-                "lens": self.lens.mode,
-                "dtype": self.lens.dtype,
-                "chunk": self.lens.chunk,
-                "rows": self.lens.rows,
-            },
-            generation=self.generation(),
-            engine=self.engine,
-        )
-
-    def generation(self) -> dict[str, Any]:
-        """Return the checkpoint's own settings that change greedy decoding."""
-        return greedy_settings(self.anatomy.language_model.generation_config)
-
-    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        """Build the model's inputs for some pictures."""
-        prompts = [self.settings.prompt] * len(pictures)
-        return build_inputs(self.model, self.processor, pictures, prompts, template=self.settings.template)
-
-    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
-        """Decode one batch greedily and turn it into observations, one per row."""
-        return observe(self.anatomy, self.reader(), keys, inputs, max_new_tokens=self.settings.max_new_tokens)
-
-    def reader(self) -> Reader:
-        """Return what reads the evidence; a matched readout keeps DMRR beside it."""
-        readout = self.settings.readout
-        readouts = (readout, DMRR) if READOUTS[readout].matched else (readout,)
-        return Reader(self.lens, self.layers, readouts=readouts)
+        parse_shard(self.shard)
 
 
 def record_of(
@@ -150,33 +92,6 @@ def record_of(
         **({"generation": generation} if generation else {}),
         **({} if settings.readout == DMRR else {"readout": settings.readout}),
     }
-
-
-def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> TransformersJob:
-    """Tie the settings of a calibration to a model, refusing layers that it does not have."""
-    kind: type[TransformersJob] = TransformersJob
-    if is_mlx(model):
-        from reweigh.calibration.mlx import MlxJob
-        from reweigh.engines.mlx.model import find_anatomy as find_mlx
-
-        kind = MlxJob
-        anatomy: Anatomy = find_mlx(model, processor)
-    else:
-        anatomy = find_anatomy(model)
-    layers = layers_to_read(settings, published_point(anatomy))
-    blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
-    lens = anatomy.lens(dtype=settings.dtype, chunk=settings.chunk)
-    return kind(model, processor, anatomy, lens, blocks, settings)
-
-
-def outside_engine(name: str) -> Any:
-    """Return the engine that another distribution offers for calibrations, e.g. ``reweigh-vllm``'s "vllm"."""
-    for entry in entry_points(group=ENGINES, name=name):
-        return entry.load()
-    raise UnsupportedError(
-        f"no installed package offers the engine {name}",
-        hint=f"pip install reweigh-{name} in an environment of its own",
-    )
 
 
 def layers_to_read(settings: CalibrationSettings, published: OperatingPoint | None) -> tuple[int, ...]:
