@@ -21,7 +21,7 @@ from training.learning import LOG
 from training.photographs import lesson as lessons
 from training.photographs import prepare as preparing
 from training.photographs.__main__ import app
-from training.photographs.captions import read_captions, split_of
+from training.photographs.captions import read_captions, split_of, truth
 from training.photographs.lesson import CaptionLesson, trained
 from training.photographs.model import Captioner, start_in_closed_form
 from training.photographs.prepare import Parts
@@ -89,6 +89,12 @@ def prepared(parts: Parts, drawn: tuple[Path, Path], tmp_path_factory: pytest.Te
 def test_every_caption_format_gives_the_same_sentences(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, "utf-8")
     assert read_captions(tmp_path / name) == {"a.jpg": ["A dog's ball, on grass."], "b.jpg": ["Two men run."]}
+
+
+def test_the_truth_is_what_any_caption_names() -> None:
+    found = truth({"a.jpg": ["Two boys throw a ball.", "Men with a phone."], "b.jpg": ["A puppies' bed."]})
+    assert [line["objects"] for line in found] == [["cell phone", "person", "sports ball"], ["bed", "dog"]]
+    assert found[0]["synonyms"]["dog"] == ["puppy", "puppies"]
 
 
 def test_files_without_captions_are_refused_by_name(tmp_path: Path) -> None:

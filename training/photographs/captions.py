@@ -6,13 +6,35 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.world.vocabulary import mentions
 
 SPLITS = {"dev": 0.05, "calibration": 0.10, "test": 0.15}
 """Share of the pictures in each split; the rest is for training."""
+SYNONYMS = {
+    "person": [
+        "boy",
+        "girl",
+        "child",
+        "children",
+        "kid",
+        "baby",
+        "toddler",
+        "lady",
+        "guy",
+        "player",
+        "rider",
+        "skier",
+        "surfer",
+    ],
+    "dog": ["puppy", "puppies"],
+    "car": ["suv", "taxi"],
+}
+"""Further words for objects, as captions of photographs use them."""
 
 
 def read_captions(path: Path) -> dict[str, list[str]]:
@@ -58,6 +80,20 @@ def split_of(name: str) -> str:
             return split
         place -= share
     return "train"
+
+
+def truth(images: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return a line of a truth file for each picture: the objects that any of its captions names."""
+    extra = {word: name for name, words in SYNONYMS.items() for form in words for word in (form, form + "s")}
+    lines: list[dict[str, Any]] = []
+    for name, texts in images.items():
+        text = " ".join(texts)
+        named = {found for *_, found in mentions(text)}
+        named |= {extra[word] for word in re.findall(r"[a-z]+", text.lower()) if word in extra}
+        lines.append({"image": name, "objects": sorted(named)})
+    if lines:
+        lines[0]["synonyms"] = SYNONYMS
+    return lines
 
 
 def _coco(path: Path) -> Iterator[tuple[str, str]]:

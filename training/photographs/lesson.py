@@ -54,7 +54,7 @@ class CaptionLesson:
         rows = self._rows(step * world + rank)
         features = torch.from_numpy(np.asarray(self.features[rows], np.float32))
         side = round(features.shape[1] ** 0.5)
-        mirrored = features.unflatten(1, (side, side)).flip(2).flatten(1, 2)
+        mirrored = features.reshape(len(rows), side, side, -1).flip(2).reshape(features.shape)
         features = torch.where(
             torch.from_numpy(rng.random(len(rows)) < 0.5)[:, None, None], mirrored, features
         )

@@ -65,7 +65,7 @@ class Captioner(nn.Module):
         super().__init__()
         hidden = language.config.hidden_size
         self.connector = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden))
-        self.language = language
+        self.language: Any = language
         for block in language.model.layers:
             for name in ADAPTED:
                 owner, _, leaf = name.rpartition(".")
@@ -156,7 +156,9 @@ def start_in_closed_form(
     weights = torch.linalg.solve(covariance, pictures.T @ (named - named.mean(0)) / len(bags))
     weights /= (flat @ weights).std(0) + 1e-6  # a unit of variance one, which fires above the threshold
     embeddings = model.language.get_input_embeddings().weight[words]
-    first, last, used = model.connector[0], model.connector[2], len(words)
+    first: Any = model.connector[0]
+    last: Any = model.connector[2]
+    used = len(words)
     first.weight.zero_(), first.bias.fill_(-THRESHOLD), last.weight.zero_(), last.bias.zero_()
     first.weight[:used] = (weights / deviation[:, None]).T
     first.bias[:used] -= first.weight[:used] @ mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from reweigh.errors import InputError, MismatchError
 from reweigh.files.artifacts import read_json, write_json, write_text
 from reweigh.images import read_image
 from reweigh.progress import bar
-from training.photographs.captions import read_captions, split_of
+from training.photographs.captions import read_captions, split_of, truth
 
 RECORD, FEATURES, DONE = "record.json", "features.npy", "features.json"
 BATCH = 16
@@ -53,7 +54,8 @@ def prepare(
 ) -> Prepared:
     """Read every training and development picture once; the same command resumes.
 
-    ``folder`` also gets ``calibration.txt``, ``dev.txt`` and ``test.txt``, lists of pictures that every command takes.
+    ``folder`` also gets ``calibration.txt``, ``dev.txt`` and ``test.txt``, lists of pictures that every
+    command takes, and ``truth-*.jsonl``, the objects that the captions name, for the benchmark ``objects``.
     """
     held = {name: texts for name, texts in read_captions(captions).items() if (images / name).is_file()}
     if not held:
@@ -67,8 +69,11 @@ def prepare(
         )
     write_json(folder / RECORD, record)
     for split in ("calibration", "dev", "test"):
-        chosen = [str((images / name).resolve()) for name in names if split_of(name) == split]
-        write_text(folder / f"{split}.txt", "".join(f"{path}\n" for path in chosen))
+        chosen = {name: held[name] for name in names if split_of(name) == split}
+        write_text(folder / f"{split}.txt", "".join(f"{(images / name).resolve()}\n" for name in chosen))
+        write_text(
+            folder / f"truth-{split}.jsonl", "".join(json.dumps(line) + "\n" for line in truth(chosen))
+        )
     prepared = load(folder)
     if not prepared.of("train") or len(prepared.of("dev")) < 2:
         raise InputError(
