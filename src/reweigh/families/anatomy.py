@@ -203,7 +203,9 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
         (
             found
             for part in (model, text)
-            if hasattr(part, "get_output_embeddings") and (found := part.get_output_embeddings()) is not None
+            if part is not None
+            and hasattr(part, "get_output_embeddings")
+            and (found := part.get_output_embeddings()) is not None
         ),
         None,
     )

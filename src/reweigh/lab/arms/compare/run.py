@@ -63,7 +63,7 @@ def compare(
     for name, total in totals.items():
         for figure, cost in total.over(base).items():
             rows.append(Row({"benchmark": None, "arm": name, "figure": figure, AGAINST: None}, cost))
-    about = {
+    about: dict[str, Any] = {
         "model": model,
         "reference": methods[0].name,
         "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
