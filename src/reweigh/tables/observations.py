@@ -173,7 +173,7 @@ class ImageObservations:
 
     def to_row(self) -> dict[str, str]:
         """Return the image's row in a job: its numbers as base64, little-endian."""
-        columns = {"token": self.token, "count": self.count, "values": self.values}
+        columns: dict[str, NDArray[Any]] = {"token": self.token, "count": self.count, "values": self.values}
         columns |= {} if self.ranks is None else {RANKS: self.ranks}
         return {"image": self.key, **{name: _pack(name, column) for name, column in columns.items()}}
 
