@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.errors import ArtifactError, ImageError, InputError, MismatchError
 from reweigh.files.artifacts import to_json
+from reweigh.method import check as method
 from reweigh.method.check import Checked, CheckedToken, State
 
 TEXT = "A brown dog sleeps on the sofa.\n\nTwo clocks!"
@@ -53,6 +56,22 @@ def test_every_token_has_its_twins_strength(llava, table):
             assert token.ratio == pytest.approx(dmrr[token.token] / reference, rel=1e-5)
         seen.add(reference is None)
     assert seen == {True, False}
+
+
+def test_a_text_without_spaces_is_one_word_made_once(monkeypatch):
+    """Pieces are gathered and joined at the end; a word copied for each of its pieces takes quadratic time."""
+    made, real = [], method.CheckedWord
+    monkeypatch.setattr(method, "CheckedWord", lambda *parts: made.append(parts) or real(*parts))
+    (word,) = pieces(*[("\u732b", 0.5)] * 3_000).words()
+    assert (len(made), len(word.tokens), len(word.text)) == (1, 3_000, 3_000)
+
+
+def test_each_token_is_compared_once():
+    compared = []
+    known = SimpleNamespace(reference=lambda token: compared.append(token) or 0.5, scale=1.0)
+    places = [(at, at + 1) for at in range(1_000)]
+    found = method.check_tokens("ab" * 500, [5, 6] * 500, places, torch.rand(99), known)
+    assert (len(found.tokens), sorted(compared)) == (1_000, [5, 6])
 
 
 def test_a_word_is_unsupported_below_its_share_of_the_usual():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
 from types import SimpleNamespace
 
 import httpx
@@ -14,6 +15,7 @@ from PIL import Image
 import reweigh
 from reweigh.families.prompts import build_inputs
 from reweigh.measuring import check
+from reweigh.serve import inspect
 from reweigh.serve.app import Server
 from reweigh.serve.inspect import _grids
 from reweigh.serve.served import Served
@@ -118,6 +120,24 @@ def test_a_text_is_checked_as_the_command_checks_it(house, reference):
     assert told.pop("b0") == reference.table.scale
     assert told == expected
     assert post(house, "check", messages=[user(picture(3))], text=text, layer=1).json()["layer"] == 1
+
+
+def test_a_long_text_is_compared_beside_the_model_and_bounded_in_tokens(house, monkeypatch):
+    threads, real = [], inspect.check_tokens
+
+    def watched(*arguments):
+        threads.append(threading.current_thread().name)
+        return real(*arguments)
+
+    monkeypatch.setattr(inspect, "check_tokens", watched)
+    shown = [user(picture(3))]
+    told = post(house, "check", messages=shown, text="dog " * 5_000).json()
+    assert len(told["words"]) == 5_000
+    assert [name.startswith("reweigh-prepare") for name in threads] == [True]
+    answer = post(house, "check", messages=shown, text="\U0001f600" * 20_000)  # four tokens each
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "text")
+    assert "80,000 tokens" in answer.json()["error"]["message"]
+    assert len(threads) == 1
 
 
 def test_what_cannot_be_inspected_is_refused_in_words(house):

@@ -114,20 +114,21 @@ class Checked:
 
     def words(self) -> list[CheckedWord]:
         """Join tokens to words as a reader sees them."""
-        words: list[CheckedWord] = []
+        runs: list[tuple[int, int, list[CheckedToken]]] = []
         for token in self.tokens:
             piece = self.text[token.start : token.end]
             if not piece.strip():
                 continue
             start = token.start + len(piece) - len(piece.lstrip())
             end = token.start + len(piece.rstrip())  # a token may end in white space, as ".\n" does
-            tokens: tuple[CheckedToken, ...] = (token,)
-            if words and words[-1].end >= start:  # byte pieces of one character share their span
-                before = words.pop()
-                start, end = before.start, max(before.end, end)
-                tokens = (*before.tokens, token)
-            words.append(CheckedWord(self.text[start:end], start, end, tokens))
-        return words
+            if runs and runs[-1][1] >= start:  # byte pieces of one character share their span
+                start, before, run = runs.pop()
+                end = max(before, end)
+            else:
+                run = []
+            run.append(token)
+            runs.append((start, end, run))
+        return [CheckedWord(self.text[start:end], start, end, tuple(run)) for start, end, run in runs]
 
     def unsupported(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> list[CheckedWord]:
         """Return the words that the image does not support."""
@@ -179,12 +180,19 @@ def check_tokens(
     table: TableLike,
 ) -> Checked:
     """Compare each token of a text with its reference; ``evidence`` (V,) is that of the image."""
-    tokens = []
-    for token, (start, end) in zip(ids, offsets, strict=True):
+
+    def compare(token: int) -> tuple[float | None, float | None, float | None]:
         reference = table.reference(token)
-        value = s = None
-        if reference is not None:
-            value = float(evidence[token])
-            s = float(strength(reference, np.array(value), table.scale))
-        tokens.append(CheckedToken(token, text[start:end], start, end, value, reference, s))
-    return Checked(text, tuple(tokens))
+        if reference is None:
+            return None, None, None
+        value = float(evidence[token])
+        return value, reference, float(strength(reference, np.array(value), table.scale))
+
+    compared = {token: compare(token) for token in set(ids)}
+    return Checked(
+        text,
+        tuple(
+            CheckedToken(token, text[start:end], start, end, *compared[token])
+            for token, (start, end) in zip(ids, offsets, strict=True)
+        ),
+    )

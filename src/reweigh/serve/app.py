@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,7 +109,10 @@ class Server:
             "/inspect/measure": ("POST", self._question(Conversation, inspect.measure_all)),
             "/inspect/heat": ("POST", self._question(HeatRequest, inspect.heat)),
             "/inspect/words": ("POST", self._question(WordsRequest, inspect.words)),
-            "/inspect/check": ("POST", self._question(CheckRequest, inspect.check)),
+            "/inspect/check": (
+                "POST",
+                self._question(CheckRequest, inspect.evidence_to_check, inspect.check),
+            ),
         }
         for path, (method, handler) in routes.items():
             methods = [method, "HEAD"] if method == "GET" else [method]  # load balancers ask with HEAD
@@ -255,7 +258,8 @@ class Server:
         caller = "" if request.client is None else request.client.host
         if self._key is None and not is_loopback(caller):
             raise Problem(403, "without a key, only this machine may reload tables", code="not_loopback")
-        told = await self._on_model(self._answers(request), self.reload_tables)
+        with self._closing(self._answers(request)) as answers:
+            told = await self._on_model(answers, self.reload_tables)
         return {"table": told.pop(DEFAULT), "tables": told}
 
     def reload_tables(self) -> dict[str, Any]:
@@ -309,7 +313,10 @@ class Server:
                 self._facts = inspect.facts(self.served, self.bounds, key_needed=self._key is not None)
             return self._facts
 
-        return self._facts or await self._on_model(self._answers(request), work)
+        if self._facts is not None:
+            return self._facts
+        with self._closing(self._answers(request)) as answers:
+            return await self._on_model(answers, work)
 
     async def scene(self, request: Request) -> Any:
         """``GET /inspect/scene?number=N``."""
@@ -319,14 +326,28 @@ class Server:
         return await asyncio.to_thread(inspect.scene, self.served, int(number))
 
     def _question(
-        self, kind: type[Asked], work: Callable[[Served, Asked, Prepared], dict[str, Any]]
+        self,
+        kind: type[Asked],
+        work: Callable[[Served, Asked, Prepared], T],
+        report: Callable[[Served, Asked, T], dict[str, Any]] | None = None,
     ) -> Callable[..., Any]:
-        """Make a handler that prepares a conversation and works on it, with the queue and time limit of any request."""
+        """Make a handler that prepares a conversation and works on it, with the queue and time limit of any request.
 
-        async def handle(request: Request) -> dict[str, Any]:
+        Args:
+            work: Runs in the model's thread.
+            report: Makes the answer from its result without the model, in the thread that prepares requests.
+        """
+
+        async def handle(request: Request) -> Response:
             async with self._arrival(request, partial(parse, kind)) as (asked, prepared, answers):
                 pass
-            return await self._on_model(answers, lambda: work(self.served, asked, prepared))
+            with self._closing(answers):
+                found = await self._on_model(answers, lambda: work(self.served, asked, prepared))
+
+                def answer() -> Response:
+                    return JSONResponse(found if report is None else report(self.served, asked, found))
+
+                return await answers.within(self._lanes[0].run(answer))
 
         return handle
 
@@ -337,8 +358,13 @@ class Server:
             answers.deadline.check()
             return work()
 
+        return await answers.within(self.scheduler.run(in_time))
+
+    @contextmanager
+    def _closing(self, answers: Answers) -> Iterator[Answers]:
+        """End a request that writes no rows; turn what refuses it into a problem."""
         try:
-            return await answers.within(self.scheduler.run(in_time))
+            yield answers
         except ReweighError as error:
             raise problem_of(error, self.served.hidden) from error
         finally:

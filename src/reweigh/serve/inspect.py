@@ -1,6 +1,6 @@
 """The page's endpoints: facts about the model, scenes, evidence by layer and place, a text checked against a picture.
 
-All of them use the default table. All except scenes run in the scheduler's thread.
+All of them use the default table. All that need the model run in the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import base64
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
+
+from torch import Tensor
 
 from reweigh import __version__
 from reweigh.engines.reader import Reader
@@ -23,7 +25,7 @@ from reweigh.method.lens import Lens
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.evidence import Support, recall_or_measure
 from reweigh.serve.prepare import Prepared
-from reweigh.serve.problem import Problem
+from reweigh.serve.problem import Problem, invalid
 from reweigh.serve.served import Served
 from reweigh.serve.wire import CheckRequest, Conversation, HeatRequest, WordsRequest
 from reweigh.text import DESCRIBE, NEVER_JUDGED
@@ -33,6 +35,8 @@ from reweigh.world.vocabulary import object_names
 
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
+CHECK_TOKENS = 8_192
+"""Tokens of a text to check, four times the longest answer; comparing more would hold up chats."""
 FIRST_SCENE = 129
 """The scene that the page starts with: ReWEIGH corrects it."""
 WRONG_SCENE = 50
@@ -167,12 +171,21 @@ def _heat_of(
     }
 
 
-def check(served: Served, asked: CheckRequest, prepared: Prepared) -> dict[str, Any]:
-    """Report which words of a text lack support in the conversation's pictures."""
+def evidence_to_check(served: Served, asked: CheckRequest, prepared: Prepared) -> Tensor:
+    """Return the evidence (V,) that a text is checked against."""
+    layer = served.reweigh(asked.layer).layer
+    (found,), _ = _evidence(served, prepared, [layer])
+    return found.at(layer)
+
+
+def check(served: Served, asked: CheckRequest, evidence: Tensor) -> dict[str, Any]:
+    """Report which words of a text lack support in the conversation's pictures; needs no model."""
     session = served.reweigh(asked.layer)
-    ids, offsets = tokenize(served.processor, asked.text)
-    (found,), _ = _evidence(served, prepared, [session.layer])
-    checked = check_tokens(asked.text, ids, offsets, found.at(session.layer), session.table)
+    ids, offsets = tokenize(served.processors[0], asked.text)
+    if len(ids) > CHECK_TOKENS:
+        told = f"the text has {len(ids):,} tokens; at most {CHECK_TOKENS:,} are checked at once"
+        raise invalid("text", told)
+    checked = check_tokens(asked.text, ids, offsets, evidence, session.table)
     return {**checked.to_json(), "layer": session.layer, "b0": session.table.scale}
 
 

@@ -7,6 +7,7 @@ client that does not read. ``wire.read_body`` bounds the time of a body.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -31,6 +32,8 @@ def run(server: Server, taken: socket.socket, *, host: str, json: bool = False) 
     """Serve at an address until a signal; SIGHUP reads the tables again."""
     log_to_stderr(as_json=json)
     begin = time.monotonic()
+    gc.collect()
+    gc.freeze()  # a collection would stop all threads to look through the model's modules
 
     def reload() -> None:
         reloading = asyncio.ensure_future(server.scheduler.run(server.reload_tables))

@@ -114,7 +114,7 @@ class Served:
         self._rivals: dict[str, Session] = {}
         self._lock = threading.Lock()
         # Tokenizers refuse to be set up in one thread while another decodes with them.
-        self._preparing = [copy.deepcopy(processor) for _ in LANES]
+        self.processors = [copy.deepcopy(processor) for _ in LANES]
         self.examined, self.reason = self._examine()
         if self.reason is None:
             self._tables = self._read_all()
@@ -279,7 +279,7 @@ class Served:
             if isinstance(template, str):
                 raise InputError("this server replaces the chat template by one that takes no arguments")
             template = {**(template or {}), **arguments}
-        inputs = prepare_inputs(self.model, self._preparing[lane], messages, pictures, template=template)
+        inputs = prepare_inputs(self.model, self.processors[lane], messages, pictures, template=template)
         key = self.recall.keys([list(pictures)], inputs)[0] if pictures else None
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 
