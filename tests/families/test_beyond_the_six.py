@@ -43,7 +43,10 @@ def test_every_block_is_read_and_edited(family):
         assert (plain[0] - edited[0]).abs().max() > 1.0
         with rw.request(beta=0.0):
             same = run(model, inputs, steps=3).logits
-        assert all(torch.equal(one, other) for one, other in zip(plain, same, strict=True))
+        for one, other in zip(plain, same, strict=True):
+            # transformers 5.23 runs blocks that share keys for fewer columns, which rounds otherwise
+            gap = 1e-5 if anatomy.shares_keys else 0.0
+            torch.testing.assert_close(one, other, rtol=0.0, atol=gap)
 
 
 def test_granites_newlines_are_where_its_processor_puts_them():
