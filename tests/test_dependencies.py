@@ -44,7 +44,7 @@ APART = {
     "world": {*CORE, "families"},
 }
 """What a package may import besides the ground, where it is less than all before it."""
-NUMBERS = {"lab.estimate", "lab.bootstrap", "lab.frame"}
+NUMBERS = {"lab.estimate", "lab.bootstrap", "lab.enough", "lab.frame"}
 SHARED = {f"engines.{name}" for name in ("answer", "base", "context", "reader", "rows", "verify")}
 INSIDE = {
     "engines.transformers": SHARED,

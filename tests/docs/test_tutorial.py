@@ -1,27 +1,58 @@
-"""The tutorial's own decoder acts where a reader tries it."""
+"""The tutorial's decoder and commands, as printed: the decoder acts, and nothing is cut without a word."""
 
 from __future__ import annotations
 
-import runpy
-
-from blocks import ROOT, read_blocks
+import pytest
+from blocks import ROOT, commands, read_blocks
+from typer.testing import CliRunner
 
 import reweigh
-from reweigh.families.load import load
+from reweigh.cli.app import app
 from reweigh.rivals import DECODERS
-from reweigh.world import path
-from reweigh.world.scenes import scene
+
+BLOCKS = list(read_blocks(ROOT / "docs" / "decoders.md"))
 
 
-def test_it_changes_at_least_a_third_of_texts_and_cuts_none(tmp_path, monkeypatch):
-    block = next(
-        block for block in read_blocks(ROOT / "docs" / "decoders.md") if block.code.startswith("# my.py")
-    )
-    (tmp_path / "my.py").write_text(block.code)
+@pytest.fixture
+def tutorial(tmp_path, monkeypatch):
+    """The folder in which a reader has saved my.py."""
+    [code] = [block.code for block in BLOCKS if block.code.startswith("# my.py")]
+    (tmp_path / "my.py").write_text(code)
     monkeypatch.setattr(DECODERS, "_loaded", dict(DECODERS._loaded))
-    DECODERS.add("mine", runpy.run_path(str(tmp_path / "my.py"))["SecondThoughts"])
-    model, processor = load(path())
-    pictures = [scene("evaluation", index).image() for index in range(6)]
-    base, mine = (reweigh.decoder(name, model, processor).describe(pictures) for name in ("base", "mine"))
-    assert sum(a != b for a, b in zip(base, mine, strict=True)) >= 2
-    assert all(text.endswith(".") for text in base + mine)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_three_commands_end_with_a_table_of_a_decoder_that_acts(tutorial):
+    [printed] = [
+        block.code for block in BLOCKS if block.code.startswith("reweigh world draw --out my-scenes")
+    ]
+    for words in commands(printed):
+        ended = CliRunner().invoke(app, words[1:], catch_exceptions=False)
+        assert ended.exit_code == 0, ended.output
+    assert "Texts" in ended.output
+    assert "12 records are too few, 100 are needed" in " ".join(ended.output.split())
+    frame = reweigh.read(tutorial / "mine")
+    assert frame.one(arm="mine", figure="unchanged").number <= 100 * 2 / 3
+    for arm in ("base", "vcd", "reweigh", "mine"):
+        assert frame.one(arm=arm, figure="unfinished").value == 0
+        assert frame.one(arm=arm, figure="empty").value == 0
+
+
+def test_a_limit_that_cuts_every_text_is_named_for_every_method(tutorial):
+    arguments = [
+        "compare",
+        "world",
+        "-m",
+        "base,cut",
+        "--option",
+        "scenes=3",
+        "--max-new-tokens",
+        "16",
+        "--out",
+        "cut",
+    ]
+    ended = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    said = " ".join(ended.output.split())
+    assert "Unfinished texts on world: Base (greedy) 100%, Cut only (control) 100%." in said
+    assert "raise --max-new-tokens" in said

@@ -191,10 +191,14 @@ def _print_score(run: Scored) -> None:
 
 def _print_caveats(run: Scored) -> None:
     """Warn about missing or unreadable answers, and about a scorer that differs from the official one."""
+    from reweigh.lab.runs.texts import warnings_about
+
     samples = run.results["n-samples"][run.summary.benchmark]
     if samples["effective"] < samples["original"]:
         typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records were scored", err=True)
     scorer = run.summary.scorer
+    for warned in warnings_about({"": list(run.texts.values())}):
+        typer.echo(warned, err=True)
     if unparsed := scorer.get("unparsed"):
         typer.echo(f"{unparsed} replies could not be read", err=True)
     if note := (scorer.get("similarity") or {}).get("note"):

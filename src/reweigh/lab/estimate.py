@@ -12,7 +12,7 @@ from reweigh.errors import ReweighError
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95% interval, or no value and the reason.
+    """A value with its 95% interval, or no value; the reason says why there is none, or why nothing follows from it.
 
     Parts that are not finite become None, so that every estimate can be written as JSON.
 
@@ -48,8 +48,13 @@ class Estimate:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the interval of a difference excludes zero."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+        """Whether the interval of a difference excludes zero, and enough is behind it."""
+        return (
+            self.reason is None
+            and self.low is not None
+            and self.high is not None
+            and not self.low <= 0 <= self.high
+        )
 
     def map(self, function: Callable[[float], float]) -> Estimate:
         """Return the estimate of an increasing function of the number, such as another unit.

@@ -420,7 +420,9 @@ def test_runs_of_different_records_are_not_compared(tmp_path: Path) -> None:
         compare(Scored(first, one), Scored(second, two))
 
 
-def test_verdicts_follow_the_direction() -> None:
+def test_verdicts_follow_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reweigh.lab.enough.RECORDS", 12)
+    monkeypatch.setattr("reweigh.lab.enough.EVENTS", 0)
     bench = Toy(".")
     first, one = bench.score([Response(i, "a bus") for i in TRUTH])
     second, two = bench.score([Response(i, "a dog") for i in TRUTH])
@@ -431,6 +433,10 @@ def test_verdicts_follow_the_direction() -> None:
     assert {str(row[0]): row[-1] for row in back.rows}["CHAIR_S"] == "worse"
     same = compare(Scored(first, one), Scored(first, one))
     assert {str(row[0]): row[-1] for row in difference_table(same).rows}["CHAIR_S"] == "within chance"
+    monkeypatch.setattr("reweigh.lab.enough.RECORDS", 13)
+    few = difference_table(compare(Scored(first, one), Scored(second, two)))
+    assert {str(row[0]): row[-1] for row in few.rows}["CHAIR_S"] == "too few"
+    assert "12 records are too few, 13 are needed to claim a difference" in few.markdown()
     mentions = mention_table(same)
     assert mentions is not None
     assert "12" in mentions.markdown()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.seals import read_sealed_rows, require_own_rows
-from reweigh.lab.bootstrap import paired_difference
+from reweigh.lab.enough import claims
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.model import make_ask
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 STUDY = "study.json"
 """The sealed page of a finished study."""
-DECIDING = 100
-"""With fewer records, an experiment warns that they are too few to decide anything."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +224,7 @@ def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = N
         add(name, one.summary.metrics, None)
     for name, one in scored.items():
         if reference is not None and name != reference:
-            add(name, paired_difference(scored[reference].items, one.items, task.bench.figures), reference)
+            add(name, claims(scored[reference].items, one.items, task.bench.figures), reference)
     return Frame(rows)
 
 

@@ -23,7 +23,8 @@ from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.lab.arms.ablate.arms import RANK, Variant, readout_arm
 from reweigh.lab.arms.ablate.run import as_evidence, attach_variant, variant_ask
 from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm
-from reweigh.lab.bootstrap import RESAMPLES, paired_difference
+from reweigh.lab.bootstrap import RESAMPLES
+from reweigh.lab.enough import claims
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.paper.corpus.store import MANIFEST, StudyCorpus
 from reweigh.lab.runs.results import Scored
@@ -188,7 +189,7 @@ class Material:
 
     def difference(self, first: Scored, second: Scored) -> dict[str, Estimate]:
         """Subtract the figures of CHAIR, second minus first, drawing the same images for both."""
-        found = paired_difference(first.items, second.items, figures, **self.draws)
+        found = claims(first.items, second.items, figures, **self.draws)
         return {name: found[name] for name in FIGURES}
 
     def record(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from reweigh.errors import CalibrationError, ReweighError
+from reweigh.lab.enough import too_few
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Key, Row
 from reweigh.lab.paper.material import Material
@@ -37,7 +38,7 @@ Need = Callable[[Material], str | None]
 """A precondition: returns why a study cannot be computed, or None."""
 
 
-def too_few(images: Sized, kind: str = "images") -> str | None:
+def least_images(images: Sized, kind: str = "images") -> str | None:
     """Say that there are too few images."""
     if len(images) < LEAST_IMAGES:
         return f"{len(images)} {kind} are too few; at least {LEAST_IMAGES} are needed"
@@ -46,15 +47,26 @@ def too_few(images: Sized, kind: str = "images") -> str | None:
 
 def enough_images(material: Material) -> str | None:
     """Require enough evaluation images."""
-    return too_few(material.evaluation)
+    return least_images(material.evaluation)
 
 
 def both_kinds(material: Material) -> str | None:
     """Require hallucinated and grounded mentions in the base answers."""
-    kinds = {mention.hallucinated for image in material.evaluation for mention in image.mentions}
-    if True not in kinds:
-        return "the base answers contain no hallucinated mention"
-    return None if False in kinds else "the base answers contain no grounded mention"
+    for kind, count in mentions_of(material).items():
+        if not count:
+            return f"the base answers contain no {kind.removesuffix('s')}"
+    return None
+
+
+def mentions_of(material: Material) -> dict[str, int]:
+    """Count the mentions of both kinds in the base answers."""
+    kinds = [mention.hallucinated for image in material.evaluation for mention in image.mentions]
+    return {"hallucinated mentions": sum(kinds), "grounded mentions": len(kinds) - sum(kinds)}
+
+
+def too_few_for(material: Material, sides: Mapping[str, int] | None = None) -> str | None:
+    """Say why nothing can be claimed from the evaluation images and the events on each side of a claim."""
+    return too_few(len(material.evaluation), sides, kind="images")
 
 
 def registered(*arms: str) -> Need:
@@ -249,14 +261,24 @@ def percent(share: Estimate) -> Estimate:
     return share.map(lambda part: 100.0 * part)
 
 
-def finding(claim: str, number: Estimate, *, above: bool = True, digits: int = 2, unit: str = "") -> str:
+def finding(
+    claim: str,
+    number: Estimate,
+    *,
+    few: str | None = None,
+    above: bool = True,
+    digits: int = 2,
+    unit: str = "",
+) -> str:
     """Say whether a difference that the paper finds above (or below) zero is so here, with the interval that decides.
 
-    It holds if the whole interval lies on that side of zero.
+    It holds if the whole interval lies on that side of zero; ``few`` says why nothing can be claimed.
     """
     shown = number.text(digits, signed=True, unit=unit)
     if number.value is None:
         return f"Whether {claim} cannot be decided here: the difference is undefined."
+    if (few := few or number.reason) is not None:
+        return f"Whether {claim} cannot be decided here: {few} ({shown})."
     if number.low is None or number.high is None:
         return f"Whether {claim} cannot be decided here: {shown} has no interval."
     if (number.low > 0) if above else (number.high < 0):

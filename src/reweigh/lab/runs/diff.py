@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.lab.bootstrap import Array, intervals, paired_difference
+from reweigh.lab.bootstrap import Array, intervals
+from reweigh.lab.enough import claims
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.tasks.base import Benchmark, Id, Item
@@ -102,7 +103,7 @@ def diff_runs(first: Path, second: Path) -> Difference:
 
 def compare(first: Scored, second: Scored) -> Difference:
     """Compare two scored runs of one benchmark; both must answer the same records."""
-    figures = paired_difference(first.items, second.items, first.benchmark.figures)
+    figures = claims(first.items, second.items, first.benchmark.figures)
     items = [*first.items, *second.items]
     # Judged answers have only a score and do not say what is wrong.
     named = items and all("mentions" in item.details or "correct" in item.details for item in items)

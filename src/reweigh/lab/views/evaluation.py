@@ -96,7 +96,11 @@ def difference_table(pair: Difference) -> Table:
         both = (run.summary.metrics[info.name].value for run in (pair.first, pair.second))
         rows.append([info.title, *both, change, _verdict(info.direction, change)])
     counted = f"{pair.benchmark.title}: {len(pair.first.items):,} items"
-    return Table(columns, rows, caption=f"{counted}; paired image-bootstrap 95% intervals.")
+    few = {one.reason for one in pair.figures.values() if one.value is not None and one.reason}
+    warned = [f"{one[0].upper()}{one[1:]} to claim a difference." for one in few]
+    return Table(
+        columns, rows, caption=" ".join([f"{counted}; paired image-bootstrap 95% intervals.", *warned])
+    )
 
 
 def _headlines(difference: Difference) -> list[MetricInfo]:
@@ -107,6 +111,8 @@ def _verdict(better: Direction | None, change: Estimate) -> str:
     """Whether a difference is beyond chance, and for the better or the worse."""
     if better is None or change.value is None or not change.bounded:
         return ""
+    if change.reason is not None:
+        return "too few"
     if not change.beyond_chance:
         return "within chance"
     return "better" if (change.value < 0) == (better == "lower") else "worse"

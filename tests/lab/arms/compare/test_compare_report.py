@@ -16,7 +16,7 @@ from rich.console import Console
 
 from reweigh.engines.answer import Answer
 from reweigh.lab.arms.compare import fluency
-from reweigh.lab.arms.compare.fluency import LOOKED_AT, LOWEST, broken_share, least_likely, unfinished
+from reweigh.lab.arms.compare.fluency import LOOKED_AT, LOWEST, broken_share, least_likely
 from reweigh.lab.arms.compare.methods import Method
 from reweigh.lab.arms.compare.report import Comparison, build_page, choose
 from reweigh.lab.arms.compare.run import contrast_of
@@ -248,12 +248,6 @@ def test_the_least_likely_token_twin():
     assert speaker.seen.tolist() == [[1, 2, 2, 1, 3, 0, 4]]
     chances = [torch.softmax(logits[4], 0)[0], torch.softmax(logits[5], 0)[4]]  # of 0 after 3, of 4 after 0
     assert found == pytest.approx(float(min(chances)), rel=1e-5)
-
-
-def test_unfinished_texts_are_counted():
-    texts = ["A dog runs on grass.", "A dog runs on the", "yes", 'He said "stop now."']
-    assert unfinished(texts) == pytest.approx(1 / 3)
-    assert unfinished(["no"]) == 0.0
 
 
 @pytest.mark.parametrize(("lowest", "share"), [([[1.0, 1e-4], [0.5, 1e-9]], 0.5), ([[], []], 0.0)])

@@ -236,7 +236,7 @@ def test_only_reweigh_is_timed_with_cached_evidence_and_its_texts_stay(monkeypat
 def test_a_comparison_says_how_many_records_it_is_of(n, warned):
     note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None, "of the host")
     assert note.startswith(f"{n} records of world")
-    assert ("records decide nothing" in note) is warned
+    assert (f"{n} records are too few, 100 are needed to claim a difference" in note) is warned
 
 
 @pytest.mark.slow

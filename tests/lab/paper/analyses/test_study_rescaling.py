@@ -241,7 +241,7 @@ def test_the_closure_of_planted_equalizations(closeness, closed):
 
 
 def test_a_closure_may_be_negative_and_says_so():
-    outcome = compute(Rescaling, material([made_image(number, closeness=-0.4) for number in range(30)]))
+    outcome = compute(Rescaling, material([made_image(number, closeness=-0.4) for number in range(100)]))
     assert outcome.frame.one(quantity=CLOSED).value < 0
     assert "the opposite holds" in outcome.sentences[-1]
 

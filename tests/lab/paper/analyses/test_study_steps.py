@@ -191,9 +191,9 @@ def test_without_registered_tokens_allocation_says_so() -> None:
 
 
 def test_planted_confidence() -> None:
-    def made(number: int):  # type: ignore[no-untyped-def]
+    def made(number: int, every: int = 4):  # type: ignore[no-untyped-def]
         """Four onsets; the confident one is hallucinated in one image of four and then lacks two units of evidence."""
-        bad = number % 4 == 0
+        bad = number % every == 0
         steps = [(DOG, [(DOG, 1.0)])] * 3 + [(CAT if bad else DOG, [(DOG, 1.0)])]
         evidence = np.full(VOCAB, 1.0)
         evidence[CAT] = 0.2
@@ -207,4 +207,10 @@ def test_planted_confidence() -> None:
     assert value(rows, quantity="median deficit, grounded") == 0.0
     row = rows.one(quantity="difference of medians")
     assert (row.low, row.high) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert "40 images are too few" in compute(Confidence, found).sentences[1]
+    found = material(made, images=100, rank=table({DOG: 0.9, CAT: 1.0}, scale=0.4))
     assert "As in the paper" in compute(Confidence, found).sentences[1]
+    rare = material(
+        lambda number: made(number, every=8), images=100, rank=table({DOG: 0.9, CAT: 1.0}, scale=0.4)
+    )
+    assert "13 confident hallucinated onsets are too few" in compute(Confidence, rare).sentences[1]

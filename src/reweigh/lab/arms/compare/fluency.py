@@ -2,7 +2,7 @@
 
 One forward pass over a finished text gives the probability that the model, unedited, assigns to each of its tokens; a text
 with a token far below chance is broken. CHAIR_I falls if true objects are repeated, so a method that mentions far more
-objects than the base, leaves many texts unfinished or breaks them is named under the table.
+objects than the base, leaves many texts unfinished or empty, or breaks them is named under the table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Answered, Batch
+from reweigh.lab.runs.texts import WORDS, warnings_about
 from reweigh.text import Template
 
 if TYPE_CHECKING:
@@ -30,15 +31,10 @@ IMPROBABLE = 1e-3
 """Probability below which a token breaks its text."""
 LOOKED_AT = 50
 """Records of each benchmark whose texts are read again."""
-WORDS = 4
-"""Shorter answers do not count as sentences."""
 WORDY = 1.25
 """Repetition is noted if there are more mentions per caption than this many times the base's."""
-UNFINISHED = 0.10
-"""Unfinished texts are noted if their share exceeds the base's by more than this."""
 BROKEN = 0.25
 """Broken texts are noted if their share exceeds the base's by more than this."""
-ENDS = (".", "!", "?", '"', ")")
 
 
 def read_again(
@@ -94,15 +90,13 @@ def degenerate(
             for one, other in combinations([base, *others], 2)
             if texts[one.name] == texts[other.name]
         ]
+        said += warnings_about({one.title: texts[one.name] for one in (base, *others)}, f" on {name}")
         for method in others:
             if (more := _more_mentions(found[method.name], found[base.name])) is not None:
                 said.append(
                     f"{method.title} mentions {more:.1f} times as many objects as the base on {name}: repeating what is "
                     "true lowers CHAIR_I, so read its distinct CHAIR_I."
                 )
-            share = unfinished(texts[method.name])
-            if share - unfinished(texts[base.name]) > UNFINISHED:
-                said.append(f"{method.title} leaves {share:.0%} of its texts on {name} unfinished.")
             share = broken[name][method.name]
             if share - broken[name][base.name] > BROKEN:
                 said.append(
@@ -110,12 +104,6 @@ def degenerate(
                     f"model itself gives a probability below 1 in {1 / IMPROBABLE:,.0f}; object metrics do not show this."
                 )
     return said
-
-
-def unfinished(texts: Sequence[str]) -> float:
-    """Return the share of texts that do not end as a sentence does; one-word answers do not count."""
-    long = [text.strip() for text in texts if len(text.split()) >= WORDS]
-    return sum(not text.endswith(ENDS) for text in long) / len(long) if long else 0.0
 
 
 def _more_mentions(run: Scored, base: Scored) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -21,10 +21,17 @@ from reweigh.lab.views.examples import example, highest
 from reweigh.lab.views.html import legend, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
+from reweigh.lab.views.table import Column
 
 FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json")
 CHIEF = "ReWEIGH"
 COST, LATENCY = "Cost", "Lat."
+TEXTS = {
+    "unfinished": Column("unfinished", unit="%"),
+    "empty": Column("empty", unit="%"),
+    "unchanged": Column("as the base", unit="%"),
+}
+"""What the texts of a method look like: columns of a table of their own."""
 PLOTTED = ("CHAIR_I", "distinct CHAIR_I", "F1")
 """Metrics that are drawn over cost, if a comparison has them."""
 GAINED, LOST = 2, 1
@@ -110,6 +117,15 @@ def build_page(made: Comparison) -> Page:
     """Return the tables, quality drawn over cost, examples, and links to the page of every run."""
     page = Page("Comparison of decoders", lead=made.model, footer="Written by reweigh compare.")
     made.contrast.add_to(page, *made.caption())
+    columns = [
+        (replace(head, group=name), {"benchmark": name, "figure": figure})
+        for name in made.scored
+        for figure, head in TEXTS.items()
+        if made.contrast.frame.pick(benchmark=name, figure=figure)
+    ]
+    if columns:
+        texts = replace(replace(made.contrast, columns=columns).values, caption="")
+        page.section("Texts").table(texts, fold=len(made.methods))
     _add_quality_over_cost(page, made)
     for name, found in made.scored.items():
         _add_examples(page, name, found, made)

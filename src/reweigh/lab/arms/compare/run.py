@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ from reweigh.lab.arms.compare.fluency import broken_share, degenerate
 from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
 from reweigh.lab.arms.compare.report import COST, Comparison
 from reweigh.lab.arms.compare.report import LATENCY as LATENCY_COLUMN
-from reweigh.lab.arms.experiment import DECIDING, Arm, Experiment
+from reweigh.lab.arms.experiment import Arm, Experiment
+from reweigh.lab.enough import too_few
+from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Turns
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.runs.texts import empty, unchanged, unfinished
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.contrast import Contrast, Keys
 from reweigh.lab.views.evaluation import write_report
@@ -56,6 +59,7 @@ def compare(
             noted = experiment.notes(arm)
             costs[arm.name] |= {(name, note["start"]): note for note in noted}
             broken[name][arm.name] = broken_share(noted)
+        rows += text_rows(name, experiment.scored, methods[0].name)
         for one in experiment.scored.values():
             write_report(one, images=runs.task.images)
     totals = {name: Total(found) for name, found in costs.items()}
@@ -77,6 +81,20 @@ def compare(
         notes.append(CONTROLLED)
     contrast = contrast_of(frame, methods, figure_columns(scored))
     return Comparison(model, methods, contrast, scored, notes)
+
+
+def text_rows(benchmark: str, scored: Mapping[str, Scored], base: str) -> Iterator[Row]:
+    """Yield the shares of texts that are unfinished, empty, or those of the base."""
+    for arm, run in scored.items():
+        texts = list(run.texts.values())
+        shares = {
+            "unfinished": unfinished(texts),
+            "empty": empty(texts),
+            "unchanged": None if arm == base else unchanged(run.texts, scored[base].texts),
+        }
+        for figure, share in shares.items():
+            keys = {"benchmark": benchmark, "arm": arm, "figure": figure, AGAINST: None}
+            yield Row(keys, Estimate(None if share is None else 100.0 * share))
 
 
 def served_arms(methods: Sequence[Method], runs: Runs) -> list[Arm]:
@@ -111,8 +129,8 @@ def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple
 def _note(scored: Mapping[str, Mapping[str, Scored]], per_token: float | None, memory: str) -> str:
     counts = {name: next(iter(found.values())).summary.n for name, found in scored.items()}
     records = ", ".join(f"{count:,} records of {name}" for name, count in counts.items())
-    few = min(counts.values()) < DECIDING
-    warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
+    few = too_few(min(counts.values()))
+    warned = "" if few is None else f" {few[0].upper()}{few[1:]} to claim a difference."
     speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
     return (
         f"{records}.{warned} Lat. and Mem. are time per token and peak memory ({memory}) relative to greedy; methods are "

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from reweigh.lab.arms.experiment import DECIDING
 from reweigh.lab.arms.tune.search import BASE, FIGURES, GAIN, Metrics, Point, Tuned
+from reweigh.lab.enough import too_few
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.tasks.base import find_metric
@@ -105,8 +105,8 @@ class Search:
         said = [f"{_named(chosen)} against the base: {self._changes(chosen)}"]
         if (doubt := self.doubt()) is not None:
             return [*said, f"not recommended: {doubt}"]
-        if self.chosen_on["records"] < DECIDING:
-            said.append(f"fewer than {DECIDING} records are too few to decide: look at the intervals")
+        if (few := too_few(self.chosen_on["records"])) is not None:
+            said.append(f"{few}: look at the intervals")
         named = "" if self.table is None else f" --table {self.table}"
         layer, beta = chosen.where
         said.append(f"use it: reweigh describe {self.model} IMAGE{named} --layer {layer} --beta {beta:g}")

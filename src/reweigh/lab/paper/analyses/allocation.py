@@ -49,8 +49,10 @@ from reweigh.lab.paper.study import (
     both_kinds,
     enough_images,
     finding,
+    mentions_of,
     registered,
     row,
+    too_few_for,
 )
 from reweigh.lab.views.html import part
 
@@ -190,10 +192,12 @@ class Allocation(Study):
         return Frame(row(value, **figure._asdict()) for figure, value in found.items())
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
+        few = too_few_for(material, mentions_of(material))
         lines = [
             finding(
                 f"the rank order switches more selectively (with the magnitudes of {donor})",
                 frame.one(group=EFFECT, quantity=donor, at=WINDOW),
+                few=few,
                 unit=" points",
             )
             for donor in ARMS

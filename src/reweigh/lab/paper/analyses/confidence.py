@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from reweigh.lab.bootstrap import bootstrap
 from reweigh.lab.frame import Frame
 from reweigh.lab.paper.material import Material
-from reweigh.lab.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, registered, row
+from reweigh.lab.paper.study import (
+    Dots,
+    Filled,
+    Study,
+    both_kinds,
+    enough_images,
+    finding,
+    registered,
+    row,
+    too_few_for,
+)
 
 QUARTILE = 0.75
 SHARE, GAP = "hallucinated, %", "difference of medians"
@@ -116,6 +126,11 @@ class Confidence(Study):
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         [share] = frame.pick(quantity=SHARE)
         hallucinated, grounded, gap = (frame.one(quantity=name) for name in (HALLUCINATED, GROUNDED, GAP))
+        count = {str(one["quantity"]): int(str(one["count"])) for one in frame}
+        sides = {
+            "confident hallucinated onsets": count[HALLUCINATED],
+            "confident grounded onsets": count[GROUNDED],
+        }
         return [
             f"Among the most confident quarter of mention onsets ({share['count']}), "
             f"{share.estimate.text(digits=1, unit='%')} are hallucinated.",
@@ -124,6 +139,7 @@ class Confidence(Study):
             + finding(
                 "confident hallucinations lack evidence that confident grounded mentions have",
                 gap,
+                few=too_few_for(material, sides),
                 unit=" b0",
             ),
         ]

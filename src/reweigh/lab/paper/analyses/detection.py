@@ -31,7 +31,17 @@ from reweigh.lab.paper.analyses.steps import (
 )
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.material import BASE, FIGURES, PROBABILITY, Material
-from reweigh.lab.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, row
+from reweigh.lab.paper.study import (
+    Dots,
+    Filled,
+    Study,
+    both_kinds,
+    enough_images,
+    finding,
+    mentions_of,
+    row,
+    too_few_for,
+)
 from reweigh.lab.runs.diff import compare
 
 VECTORS = {RANK: "dmrr", PROBABILITY: "prob"}
@@ -169,10 +179,11 @@ class Detection(Study):
         rank, probability, gap = (frame.one(part=DETECTION, arm=arm) for arm in (RANK, PROBABILITY, GAP))
         control = frame.one(part=CONTROL, quantity=SELECTIVITY, at=WINDOW, arm=GAP)
         end = frame.one(part=END, quantity="chair_s", arm=GAP)
+        few = too_few_for(material, mentions_of(material))
         return [
             f"The AUROC of hallucinated against grounded mentions is {rank.text(digits=3)} by rank and "
             f"{probability.text(digits=3)} by probability. "
-            + finding("probability detects better than rank", gap, above=False, digits=3),
+            + finding("probability detects better than rank", gap, few=few, above=False, digits=3),
             "Without references and registration, the selectivity of rank minus that of probability is "
             f"{control.text(signed=True, unit=' points')}.",
             finding(

@@ -18,7 +18,17 @@ from reweigh.lab.bootstrap import Times, bootstrap
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import Material
-from reweigh.lab.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
+from reweigh.lab.paper.study import (
+    Dots,
+    Filled,
+    Study,
+    enough_images,
+    finding,
+    percent,
+    registered,
+    row,
+    too_few_for,
+)
 from reweigh.method.references import median
 
 SHUFFLES = 1000
@@ -97,7 +107,10 @@ class References(Study):
             )
         claim = "token-specific references are closer to held-out evidence than a global one"
         reduction = percent(frame.one(quantity=REDUCTION, aggregate=MEDIAN))
-        return [*lines, finding(f"{claim} (reduction of the median error)", reduction, digits=1, unit="%")]
+        observed = {"held-out tokens": int(str(frame.rows[0]["tokens"]))}
+        few = too_few_for(material, observed)
+        said = finding(f"{claim} (reduction of the median error)", reduction, few=few, digits=1, unit="%")
+        return [*lines, said]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame:

@@ -31,7 +31,17 @@ from reweigh.lab.paper.analyses.steps import Field, Floats, Ids, winner
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.corpus.reading import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
 from reweigh.lab.paper.material import PROBABILITY, Material
-from reweigh.lab.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
+from reweigh.lab.paper.study import (
+    Dots,
+    Filled,
+    Study,
+    enough_images,
+    finding,
+    percent,
+    registered,
+    row,
+    too_few_for,
+)
 from reweigh.method.readouts import DMRR
 
 RESCALED = {RANK: RESCALED_RANK, PROBABILITY: RESCALED_LOGPROB}
@@ -209,7 +219,7 @@ class Rescaling(Study):
             "The rank arm's evidence, and with it every edit, stays the same to the last bit.",
         ]
         claim = "equalizing the scales closes a small part of the distance between probability and rank edits"
-        return [*lines, finding(claim, percent(closed), digits=1, unit="%")]
+        return [*lines, finding(claim, percent(closed), few=too_few_for(material), digits=1, unit="%")]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         shown = {

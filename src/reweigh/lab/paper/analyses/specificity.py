@@ -59,6 +59,8 @@ class Specificity(Sweep):
 
 def verdict(gap: Estimate, share: float | None) -> str:
     """Say whether a substitute does as in the paper: worse than own evidence, with less than half of its effect."""
+    if gap.reason is not None:
+        return f"Whether this is worse, as in the paper, cannot be decided here: {gap.reason}."
     if gap.low is None or gap.low <= 0:
         return "The paper finds this worse; that is not confirmed here."
     if share is not None and share >= 0.5:

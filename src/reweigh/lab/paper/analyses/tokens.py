@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.lab.bootstrap import SEED, Times, bootstrap
+from reweigh.lab.enough import too_few
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.material import Material
-from reweigh.lab.paper.study import Dots, Filled, Study, percent, row, too_few
+from reweigh.lab.paper.study import Dots, Filled, Study, least_images, percent, row
 from reweigh.tables.observations import Observations
 
 LEAST = (1, 2, 5, 10)
@@ -141,7 +142,7 @@ class Tokens(Study):
         ("observations", "observations that count"),
     )
     panels = (Dots("share of the sum of squares between tokens", {"quantity": BETWEEN}, sample_name),)
-    needs = (lambda material: too_few(material.calibration, "calibration images"), repeated_tokens)
+    needs = (lambda material: least_images(material.calibration, "calibration images"), repeated_tokens)
 
     def compute(self, material: Material) -> Frame:
         return decompose(material.observations(), **material.draws)
@@ -151,16 +152,22 @@ class Tokens(Study):
         every = frame.one(quantity=BETWEEN, weighting=WEIGHTED)
         simple, anova = (frame.one(quantity=name) for name in (SIMPLE, ANOVA))
         low = primary.estimate.low
+        few = too_few(len(material.observations().images), kind="calibration images")
+        verdict = (
+            "As in the paper, most of the variability comes from the token: the first interval lies above 50%."
+            if low is not None and low > 0.5
+            else "The paper finds that most of the variability comes from the token; this is not confirmed here: the first "
+            "interval does not lie above 50%."
+        )
         return [
             f"{percent(primary.estimate).text(digits=1, unit='%')} of DMRR's variability lies between tokens, counting "
             f"each pair of token and image once ({primary['tokens']} tokens seen in at least {PRIMARY} images); counting "
             f"every occurrence, {percent(every).text(digits=1, unit='%')}.",
             f"The intraclass correlation of token identity is {simple.text(digits=3)} (simple) and {anova.text(digits=3)} "
             "(ANOVA).",
-            "As in the paper, most of the variability comes from the token: the first interval lies above 50%."
-            if low is not None and low > 0.5
-            else "The paper finds that most of the variability comes from the token; this is not confirmed here: the first "
-            "interval does not lie above 50%.",
+            verdict
+            if few is None
+            else f"Whether most of the variability comes from the token cannot be decided here: {few}.",
         ]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
