@@ -60,11 +60,27 @@ class Seen:
         found = "nodes => nodes.map(node => node.firstChild.textContent)"
         return list(self.page.eval_on_selector_all(f"#{side} .word", found))
 
-    def pixels(self, selector: str) -> int:
-        """How many pixels of a canvas are painted."""
-        count = """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-            .filter((value, place) => place % 4 === 3 && value).length"""
-        return int(self.page.eval_on_selector(selector, count))
+    def completed(self) -> Seen:
+        """Wait until suppressed words are whole, too."""
+        self.page.wait_for_selector("html[data-whole=true]")
+        return self
+
+    def inside(self, *selectors: str) -> bool:
+        """Whether elements are in view as a whole."""
+        boxes = [
+            box
+            for selector in selectors
+            for one in self.page.locator(selector).all()
+            if (box := one.bounding_box())
+        ]
+        size = self.page.viewport_size
+        return bool(boxes) and all(
+            box["x"] >= 0
+            and box["y"] >= 0
+            and box["x"] + box["width"] <= size["width"]
+            and box["y"] + box["height"] <= size["height"]
+            for box in boxes
+        )
 
 
 def frames(*texts: str) -> str:

@@ -41,7 +41,7 @@ def test_a_hostile_answer_and_file_name_stay_text(visit):
     assert seen.text("figcaption") == HOSTILE + ".png"
     assert HOSTILE in seen.page.locator("#right").evaluate("node => node.textContent")
     for place in range(seen.page.locator("#right .word").count()):
-        seen.page.locator("#right .word").nth(place).hover()
+        seen.page.locator("#right .word").nth(place).click()
     assert (
         seen.page.locator("#right img, #right b, #left img, #step img, #step b, figcaption img").count() == 0
     )
@@ -145,12 +145,12 @@ def test_places_that_are_not_known_are_not_painted(visit):
         before=lambda page: page.route("**/inspect/heat", lambda route: route.fulfill(json=told.pop(0))),
     ).written()
     seen.page.locator("#left .word").nth(0).click()
-    seen.page.wait_for_selector("#heat:not([hidden])")
-    assert "cannot be mapped: this family has no grid" in seen.text("#heat-say")
+    seen.page.wait_for_selector("#maps .map")
+    assert "No map: this family has no grid" in seen.text("#maps")
     assert seen.page.locator("canvas.painted").count() == 0
     seen.page.locator("#left .word").nth(1).click()
     seen.page.wait_for_selector("canvas.painted")
-    assert seen.text("#crops") == "picture 1, crop 1"
+    assert seen.text("#maps .crop") == "picture 1, crop 1"
 
 
 def test_a_key_is_asked_for_and_used(visit, serving):

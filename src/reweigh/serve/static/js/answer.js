@@ -1,12 +1,13 @@
 // One answer on the page: words that grow as they stream, each with its bar, reached one by one with the arrow keys.
 
 import { aloud, el } from "./dom.js";
+import { whole } from "./pieces.js";
 import { cut, judge, reach, speaker } from "./words.js";
 
 export class Answer {
   /**
-   * `root` holds the words, `name` is for screen readers, and `look(answer, place, how)` is called when a word is
-   * pointed at ("hover"), reached ("focus"), left ("leave") or chosen ("pick").
+   * `root` holds the words, `name` is for screen readers, and `look(answer, place, how)` is called when a word or the
+   * struck-out one before it is reached ("focus") or chosen ("pick").
    */
   constructor(root, { name, look }) {
     this.root = root;
@@ -15,7 +16,7 @@ export class Answer {
     this.rename(name);
     root.setAttribute("role", "group");
     root.addEventListener("keydown", (event) => this.#move(event));
-    for (const [kind, how] of [["pointerover", "hover"], ["pointerout", "leave"], ["focusin", "focus"], ["click", "pick"]])
+    for (const [kind, how] of [["focusin", "focus"], ["click", "pick"]])
       root.addEventListener(kind, (event) => this.#tell(event, how));
   }
 
@@ -31,6 +32,7 @@ export class Answer {
     this.words = [];
     this.facts = null;
     this.buttons = [];
+    this.mentions = [];
     this.root.replaceChildren();
   }
 
@@ -44,30 +46,51 @@ export class Answer {
     this.#draw();
   }
 
-  /** Frame the words that the other answer lacks. */
-  mark(differs) {
+  /** Mark the words that the other answer lacks, and those that name an object of a known scene, there or not. */
+  mark(differs, mentions = []) {
+    this.mentions = mentions;
     this.buttons.forEach((button, place) => {
-      button.classList.toggle("differs", Boolean(differs[place]));
-      button.querySelector(".differs-aloud")?.remove();
-      if (differs[place]) {
-        const said = aloud(" (differs)");
-        said.classList.add("differs-aloud");
-        button.append(said);
+      const mention = mentions.find(({ places }) => places.includes(place));
+      const truth = mention && (mention.there ? "grounded" : "hallucinated");
+      button.classList.remove("grounded", "hallucinated");
+      if (truth) button.classList.add(truth);
+      button.classList.toggle("changed", Boolean(differs[place]));
+      button.querySelectorAll(".marked-aloud").forEach((one) => one.remove());
+      for (const said of [mention && !mention.there && " (not in the scene)", differs[place] && " (differs)"].filter(Boolean)) {
+        const span = aloud(said);
+        span.classList.add("marked-aloud");
+        button.append(span);
       }
     });
   }
 
-  /** Show which word is open and which is chosen. */
-  point(open, chosen) {
-    this.buttons.forEach((button, place) => {
-      button.classList.toggle("open", place === open);
-      button.setAttribute("aria-pressed", String(place === chosen));
+  /** The steps at which another token was suppressed: place of the word, index of the step, the suppressed token. */
+  get suppressed() {
+    return this.words.flatMap((word, place) => {
+      const one = word.tokens.find((token) => token.replaced);
+      return one ? [{ place, index: this.tokens.indexOf(one), lost: one.replaced }] : [];
     });
   }
 
-  focus(place) {
-    this.buttons.forEach((button, other) => (button.tabIndex = other === place ? 0 : -1));
-    this.buttons[place]?.focus();
+  /** Write a suppressed word whole. */
+  complete(place, text) {
+    this.buttons[place]?.parentNode.querySelector(".held del")?.replaceChildren(text);
+  }
+
+  /** Show which word is open. */
+  point(open) {
+    this.buttons.forEach((button, place) => {
+      for (const one of button.parentNode.querySelectorAll("button")) one.setAttribute("aria-pressed", String(place === open));
+    });
+  }
+
+  /** All that can be reached, in order. */
+  get #stops() {
+    return Array.from(this.root.querySelectorAll("button"));
+  }
+
+  #reach(button) {
+    for (const one of this.#stops) one.tabIndex = one === button ? 0 : -1;
   }
 
   /** Draw what is new; a word that did not change keeps its element, and with it the focus. */
@@ -90,36 +113,39 @@ export class Answer {
       bar.style.setProperty("--reach", far.toFixed(3));
       button.append(bar);
     }
-    if (kind === "short") button.append(aloud(" (lacks support)"));
-    if (kind === "unknown") button.append(aloud(" (not judged)"));
+    if (kind === "unsupported") button.append(aloud(" (lacks support)"));
+    if (kind === "unjudged") button.append(aloud(" (not judged)"));
     this.buttons.push(button);
-    const held = word.tokens.find((one) => one.replaced)?.replaced.text.trim();
+    const held = word.tokens.find((one) => one.replaced)?.replaced;
     return el("span", { class: "place" }, word.before, held ? struck(held) : null, held ? " " : null, button, word.after);
   }
 
   #tell(event, how) {
-    const place = this.buttons.indexOf(event.target.closest("button"));
+    const button = event.target.closest("button");
+    const place = this.buttons.findIndex((one) => one.parentNode === button?.parentNode);
     if (place < 0) return;
-    if (how === "leave" && this.buttons[place].contains(event.relatedTarget)) return;
-    if ((how === "hover" || how === "leave") && event.pointerType === "touch") return;
     // a finger or the mouse also moves the focus, and picks the word right after
     if (how === "focus" && !event.target.matches(":focus-visible")) return;
-    if (how === "focus") this.buttons.forEach((button, other) => (button.tabIndex = other === place ? 0 : -1));
+    this.#reach(button);
     this.look(this, place, how);
   }
 
   #move(event) {
-    const here = this.buttons.indexOf(event.target.closest("button"));
-    const last = this.buttons.length - 1;
+    const stops = this.#stops;
+    const here = stops.indexOf(event.target.closest("button"));
+    const last = stops.length - 1;
     const to = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: last }[event.key];
     if (here < 0 || to === undefined || to < 0 || to > last || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
-    this.focus(to);
+    this.#reach(stops[to]);
+    stops[to].focus();
   }
 }
 
-function struck(text) {
-  return el("del", { class: "held" }, aloud("held back: "), text);
+function struck(held) {
+  const button = el("button", { type: "button", class: "held", "aria-pressed": "false" }, aloud("suppressed: "), el("del", { class: "suppressed" }, whole(held)));
+  button.tabIndex = -1;
+  return button;
 }
 
 function alike(one, other) {

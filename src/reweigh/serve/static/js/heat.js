@@ -1,96 +1,36 @@
-// Where a word's evidence lies: asked once for each word, painted over the pictures layer by layer.
+// Where a word's evidence lies: asked once for each token, painted over small copies of the pictures.
 
 import { post } from "./api.js";
-import { byId, el, svg } from "./dom.js";
+import { el, svg } from "./dom.js";
 
-const PAINTED = 640;
-const THUMB = 180;
+const SIDE = 420;
+const TINY = 200;
 
 export class Heat {
   /** `pictures()` are those on the page, `messages()` the conversation. */
-  constructor({ pictures, messages, failed }) {
+  constructor({ pictures, messages }) {
     this.pictures = pictures;
     this.messages = messages;
-    this.failed = failed;
     this.kept = new Map();
-    this.layer = null;
-    this.told = null;
-    byId("scale").append(ruler(), el("p", { class: "note" }, "Rank of the word among all words the model knows, at each part of the picture."));
-    byId("heat-smooth").addEventListener("change", () => this.#draw());
-    byId("heat-clear").addEventListener("click", () => this.clear());
   }
 
   /** Forget all maps: the pictures or the question have changed. */
   forget() {
     this.kept.clear();
-    this.clear();
   }
 
-  /** Remove the map. */
-  clear() {
-    this.told = null;
-    this.wanted = null;
-    byId("heat").hidden = true;
-    byId("step-thumbs").replaceChildren();
-    for (const { canvas } of this.pictures()) canvas.classList.remove("painted");
-    this.cleared?.();
+  /** A token's evidence at every layer of the table. */
+  async of(token) {
+    if (!this.kept.has(token)) this.kept.set(token, await post("/inspect/heat", { messages: this.messages(), token }));
+    return this.kept.get(token);
   }
 
-  /** Paint a token's evidence; `layer` is shown first. */
-  async show(token, text, layer) {
-    this.wanted = token;
-    try {
-      if (!this.kept.has(token)) this.kept.set(token, await post("/inspect/heat", { messages: this.messages(), token }));
-    } catch (error) {
-      if (this.wanted === token) this.failed(error.message);
-      return;
-    }
-    if (this.wanted !== token) return;
-    this.told = { ...this.kept.get(token), shown: text };
-    const layers = this.told.layers.map((one) => one.layer);
-    this.layer = layers.includes(layer) ? layer : layers.at(-1);
-    byId("heat").hidden = false;
-    this.#layers(layers);
-    this.#draw();
-  }
-
-  /** Show another layer, if there is one. */
-  turn(layer) {
-    if (!this.told?.layers.some((one) => one.layer === layer)) return;
-    this.layer = layer;
-    for (const input of byId("heat-layers").querySelectorAll("input")) input.checked = Number(input.value) === layer;
-    this.#draw();
-  }
-
-  #layers(layers) {
-    byId("heat-layers").replaceChildren(...layers.map((layer) => {
-      const input = el("input", { type: "radio", name: "heat-layer", value: layer, checked: layer === this.layer });
-      input.addEventListener("change", () => this.turn(layer));
-      return el("label", {}, input, el("span", {}, String(layer)));
-    }));
-  }
-
-  #draw() {
-    if (!this.told) return;
-    const found = this.told.layers.find((one) => one.layer === this.layer);
-    const word = `“${this.told.shown.trim()}”`;
-    byId("heat-controls").hidden = Boolean(this.told.reason);
-    if (this.told.reason) {
-      byId("heat-say").textContent = `The evidence of ${word} cannot be mapped: ${this.told.reason}.`;
-      return;
-    }
-    const rank = Math.round(1 / found.max);
-    byId("heat-say").textContent = rank === 1
-      ? `Bright parts support ${word}: at the brightest, it is the model's first choice.`
-      : `Bright parts support ${word}: even at the brightest, it is only the model's ${ordinal(rank)} choice.`;
-    const smooth = byId("heat-smooth").checked;
-    byId("step-thumbs").replaceChildren(...this.pictures().map(({ image, canvas }, place) => {
-      const grids = found.grids.filter((grid) => grid.image === place && grid.covers);
-      canvas.classList.toggle("painted", grids.length > 0);
-      if (grids.length) paint(canvas, grids, { ...sized(image, PAINTED), smooth });
-      return composite(image, grids, smooth);
-    }));
-    byId("crops").replaceChildren(...crops(found, smooth));
+  /** The pictures with the evidence at a layer painted over them, and crops whose place in a picture is not known. */
+  paint(told, layer, smooth) {
+    const found = told.layers.find((one) => one.layer === layer) ?? told.layers.at(-1);
+    const maps = this.pictures().map(({ image }, place) =>
+      composite(image, found.grids.filter((grid) => grid.image === place && grid.covers), smooth));
+    return [...maps, ...crops(found, smooth)];
   }
 }
 
@@ -100,33 +40,29 @@ function sized({ naturalWidth, naturalHeight }, side) {
   return { width: Math.max(1, Math.round(naturalWidth * times)), height: Math.max(1, Math.round(naturalHeight * times)) };
 }
 
-/** A small copy with its paint, for the sheet of a phone, where the picture is out of sight. */
+/** A copy of a picture with its paint. */
 function composite(image, grids, smooth) {
-  const size = sized(image, THUMB);
+  const size = sized(image, SIDE);
   const canvas = el("canvas", size);
   const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = image.naturalWidth >= TINY;
   context.drawImage(image, 0, 0, size.width, size.height);
   if (!grids.length) return canvas;
+  canvas.classList.add("painted");
   const over = el("canvas");
   paint(over, grids, { ...size, smooth });
   context.drawImage(over, 0, 0);
   return canvas;
 }
 
-/** Crops whose place in the picture is not known are painted beside it. */
+/** Crops whose place in the picture is not known are painted on their own. */
 function crops(found, smooth) {
   return found.grids.filter((grid) => !grid.covers).map((grid) => {
-    const canvas = el("canvas");
+    const canvas = el("canvas", { class: "painted" });
     paint(canvas, [grid], { width: 96, height: Math.round((96 * grid.rows) / grid.cols), smooth });
-    return el("figure", {}, canvas, el("figcaption", {}, `picture ${grid.image + 1}, crop ${grid.tile + 1}`));
+    return el("figure", { class: "crop" }, canvas, el("figcaption", {}, `picture ${grid.image + 1}, crop ${grid.tile + 1}`));
   });
 }
-
-function ordinal(rank) {
-  const ends = { one: "st", two: "nd", few: "rd", other: "th" };
-  return rank.toLocaleString("en") + ends[new Intl.PluralRules("en", { type: "ordinal" }).select(rank)];
-}
-
 const DEEPEST = 1000;
 const STOPS = [[0, [60, 20, 90]], [0.45, [196, 40, 70]], [0.75, [250, 140, 30]], [1, [255, 240, 120]]];
 
@@ -189,7 +125,7 @@ function small(grid) {
 }
 
 /** The scale: what rank a color stands for. */
-function ruler() {
+export function ruler() {
   const stops = Array.from({ length: 11 }, (_, place) => {
     const share = place / 10;
     return svg("stop", { offset: share, "stop-color": `rgb(${color(share)})`, "stop-opacity": 0.08 + 0.92 * share ** 1.6 });

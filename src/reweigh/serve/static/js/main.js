@@ -5,18 +5,23 @@ import { decode, get, post, Trouble, useKey } from "./api.js";
 import { byId, el, say } from "./dom.js";
 import { Heat } from "./heat.js";
 import { LONGEST, read, save, trace, write } from "./keep.js";
+import { lesson } from "./lesson.js";
 import { Pictures } from "./pictures.js";
-import { number, StepPanel } from "./step.js";
-import { differences, judge, judgeBy, speaker } from "./words.js";
+import { Pieces, whole } from "./pieces.js";
+import { number } from "./step.js";
+import { Truth } from "./truth.js";
+import { Why } from "./why.js";
+import { differences, judge, judgeBy } from "./words.js";
 
 let facts;
 let pictures;
 let heat;
-let panel;
+let pieces;
+let truth; // of drawn scenes; null for other models
+let why;
 let left;
 let right;
 let checked;
-let chosen = null; // {answer, place, text}
 let running = null; // AbortController
 let measured = "";
 
@@ -37,14 +42,15 @@ async function begin() {
 
 function build() {
   judgeBy(facts.check);
-  panel = new StepPanel();
   left = new Answer(byId("left"), { name: "Base", look });
   right = new Answer(byId("right"), { name: "ReWEIGH", look });
   checked = new Answer(byId("checked"), { name: "Checked text", look });
   checked.checked = true;
   pictures = new Pictures({ limits: facts.limits, scenes: facts.scenes, changed: forget, refused: trouble });
-  heat = new Heat({ pictures: () => pictures.list, messages, failed: trouble });
-  heat.cleared = () => choose(null);
+  heat = new Heat({ pictures: () => pictures.list, messages });
+  pieces = new Pieces(messages);
+  truth = facts.scenes ? new Truth(facts.scenes.names) : null;
+  why = new Why({ heat, pieces, truth: truthOf, failed: trouble });
   describe();
   for (const sample of document.querySelectorAll(".sample[data-fill]")) {
     const bar = el("span", { class: "bar" });
@@ -84,7 +90,7 @@ function listen() {
   byId("stop").addEventListener("click", () => running?.abort());
   byId("beta").addEventListener("input", () => settle(() => ask("right")));
   byId("layer").addEventListener("input", () => {
-    heat.turn(layer());
+    why.turn(layer());
     settle(() => ask(beside() === "base" ? "both" : "right"));
     if (!byId("checked").hidden) check();
   });
@@ -106,6 +112,7 @@ function listen() {
     if (event.key === "Escape") close();
   });
   byId("share").addEventListener("click", share);
+  byId("save-lesson").addEventListener("click", saveLesson);
   byId("save-trace").addEventListener("click", () => {
     if (!left.text && !right.text) return say(byId("keep-status"), "Ask something first.");
     save("reweigh-trace.json", trace({ facts, question: question(), pictures: pictures.list, answers: [left, right] }));
@@ -137,6 +144,7 @@ function forget() {
   trouble("");
   close();
   heat.forget();
+  pieces.forget();
   for (const one of [left, right, checked]) one.clear();
   byId("checked").hidden = true;
   say(byId("check-status"), "");
@@ -188,6 +196,7 @@ async function measure(signal) {
   if (measured === key) return;
   byId("status").textContent = "Measuring the picture …";
   heat.forget();
+  pieces.forget();
   await post("/inspect/measure", { messages: messages() }, signal);
   measured = key;
 }
@@ -205,73 +214,94 @@ function name() {
 function finish(waited) {
   const words = (one) => one.words.map(({ text }) => text);
   const both = facts.reweigh.available;
-  const [ours, theirs] = differences(words(left), words(right));
-  if (both) {
-    left.mark(ours);
-    right.mark(theirs);
-  }
+  const differ = both ? differences(words(left), words(right)) : [[], []];
+  const objects = truth && pictures.objects;
+  for (const entry of document.querySelectorAll(".known")) entry.hidden = !objects;
+  [left, right].forEach((one, side) => one.mark(differ[side], objects ? truth.mentions(one.words, objects) : []));
   reopen();
-  const lacking = (one) => one.words.filter((word) => judge(word) === "short").length;
-  const time = waited === null ? "" : ` First word after ${Math.round(waited)} ms.`;
-  byId("status").textContent = both
-    ? `${theirs.filter(Boolean).length} words differ. Without support: ${lacking(left)} on the left, ${lacking(right)} on the right.${time}`
-    : `Done.${time}`;
+  byId("status").textContent = both ? `${differ[1].filter(Boolean).length} words differ. ${counts(objects)}` : "Done.";
   document.documentElement.dataset.firstWord = waited === null ? "" : waited.toFixed(0);
+  completeWords();
+}
+
+/** Count what each answer says without support, and, where the scene is known, what is not in it. */
+function counts(objects) {
+  const sides = (count) => `${count(left)} on the left, ${count(right)} on the right.`;
+  const lacking = sides((one) => one.words.filter((word) => judge(word) === "unsupported").length);
+  const absent = sides((one) => one.mentions.filter(({ there }) => !there).length);
+  return `${objects ? `Not in the scene: ${absent} ` : ""}Lacks support: ${lacking}`;
+}
+
+/** Write suppressed words whole: what is known of them at first is only a token. */
+async function completeWords() {
+  const own = running;
+  for (const answer of [left, right])
+    for (const { place, index, lost } of answer.suppressed) {
+      const words = await pieces.of(answer, index, [lost]).catch(() => ({}));
+      if (running !== own) return;
+      answer.complete(place, whole(lost, words));
+    }
+  document.documentElement.dataset.whole = "true";
+}
+
+/** What is known of a word in a scene: of the one suppressed at a place (`held`), or of the one written there. */
+function truthOf(answer, place, held) {
+  const objects = truth && pictures.objects;
+  if (!objects) return null;
+  if (held) {
+    const object = truth.begunBy(held);
+    return object && { object, there: object in objects };
+  }
+  return truth.mentions(answer.words, objects).find(({ places }) => places.includes(place)) ?? null;
 }
 
 /** Keep the open word open if the new answer has it in the same place. */
 function reopen() {
-  if (!panel.shown || panel.shown.answer === checked) return;
-  if (chosen && chosen.answer.words[chosen.place]?.text === chosen.text) open(chosen);
+  if (!why.shown || why.shown.answer === checked) return;
+  const { answer, place, text } = opened;
+  if (answer.words[place]?.text === text) open(answer, place);
   else close();
 }
 
 function busy(is) {
+  if (is) delete document.documentElement.dataset.whole;
   byId("stop").hidden = !is;
   byId("answers").setAttribute("aria-busy", String(is));
   document.documentElement.dataset.busy = String(is);
 }
 
-/** A word was pointed at, reached, left or chosen. */
+/** A word was reached or chosen; one that is open already is closed. */
 function look(answer, place, how) {
-  if (how === "leave") return chosen && open(chosen);
-  if (how !== "pick") return open({ answer, place });
-  const again = chosen?.answer === answer && chosen.place === place;
-  if (again) return heat.clear();
-  open({ answer, place });
-  const word = answer.words[place];
-  choose({ answer, place, text: word.text });
+  const again = why.shown?.answer === answer && why.shown.place === place;
+  if (how === "focus") return why.shown && !again && open(answer, place);
+  if (again) return close();
+  open(answer, place);
   // on a phone the sheet covers the lower half
   if (matchMedia("(max-width: 640px)").matches) answer.buttons[place].scrollIntoView({ block: "start" });
-  const token = speaker(word);
-  return heat.show(token.token, token.text.trim() ? token.text : word.text, layer());
+  return undefined;
 }
 
-function open({ answer, place }) {
+let opened = null; // {answer, place, text}
+
+function open(answer, place) {
   if (!answer.facts || !answer.words[place]) return;
-  panel.open(answer, place);
-  point();
-}
-
-function choose(one) {
-  chosen = one;
+  opened = { answer, place, text: answer.words[place].text };
+  why.open(answer, place, layer());
   point();
 }
 
 function point() {
-  for (const answer of [left, right, checked])
-    answer.point(panel.shown?.answer === answer ? panel.shown.place : -1, chosen?.answer === answer ? chosen.place : -1);
+  for (const answer of [left, right, checked]) answer.point(why.shown?.answer === answer ? why.shown.place : -1);
 }
 
 function walk(by) {
-  if (!panel.shown) return;
-  const { answer, place } = panel.shown;
-  if (answer.words[place + by]) look(answer, place + by, chosen ? "pick" : "hover");
+  const { answer, place } = why.shown;
+  if (answer.words[place + by]) open(answer, place + by);
 }
 
 function close() {
-  panel.clear();
-  heat.clear();
+  why.close();
+  point();
 }
 
 async function check() {
@@ -285,8 +315,8 @@ async function check() {
     byId("checked").hidden = false;
     checked.push(told.text, { decoder: null, beta: null, layer: told.layer, b0: told.b0, tokens: told.tokens });
     const listed = (kind) => checked.words.filter((word) => judge(word) === kind).map((word) => word.text);
-    const short = listed("short");
-    const unknown = listed("unknown");
+    const short = listed("unsupported");
+    const unknown = listed("unjudged");
     const many = short.length === 1 ? "1 word lacks" : `${short.length} words lack`;
     const said = short.length ? `${many} support: ${short.join(", ")}.` : "No judged word lacks support.";
     say(byId("check-status"), unknown.length ? `${said} Not judged: ${unknown.join(", ")}.` : said);
@@ -300,12 +330,30 @@ async function check() {
 function state() {
   const one = pictures.scene === null && pictures.list.length === 1 ? pictures.list[0].url : "";
   const known = facts.reweigh.available;
-  const at = chosen && chosen.answer !== checked ? chosen : null;
+  const at = why.shown && why.shown.answer !== checked ? why.shown : null;
   return {
     scene: pictures.scene, question: question(), beside: beside(),
     beta: known ? beta() : null, layer: known ? layer() : null, picture: one.length <= LONGEST ? one : null,
     answer: at ? (at.answer === left ? "left" : "right") : null, step: at ? at.place : null,
   };
+}
+
+/** Save one file for class: everything on the page that was suppressed, with its reason and maps. */
+async function saveLesson() {
+  if (!left.text && !right.text) return say(byId("keep-status"), "Ask something first.");
+  say(byId("keep-status"), "Drawing the maps …");
+  try {
+    const steps = [];
+    for (const answer of [left, right])
+      for (const { place } of answer.suppressed) steps.push({ answer, place, index: steps.length, found: await why.find(answer, place) });
+    const said = { facts, question: question(), pictures: pictures.list, scene: byId("scene").textContent };
+    save("why-this-word.html", await lesson({ ...said, answers: [left, right].filter((one) => one.text), steps, why, layer: layer() }));
+    say(byId("keep-status"), "Saved: one file that needs no server.");
+  } catch (error) {
+    say(byId("keep-status"), "");
+    trouble(error.message);
+  }
+  return undefined;
 }
 
 async function share() {
@@ -336,7 +384,7 @@ async function restore(wanted) {
   if (!pictures.list.length) return;
   await ask("both");
   const answer = { left, right }[wanted.answer];
-  if (answer?.words[wanted.step]) look(answer, wanted.step, "pick");
+  if (answer?.words[wanted.step]) open(answer, wanted.step);
 }
 
 function trouble(message) {

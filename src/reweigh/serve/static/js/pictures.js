@@ -10,6 +10,7 @@ export class Pictures {
   constructor({ limits, scenes, changed, refused }) {
     this.list = [];
     this.scene = null;
+    this.objects = null; // what a scene contains, if that is known
     this.scenes = scenes; // null if the model has none
     this.limits = limits;
     this.changed = changed;
@@ -29,7 +30,7 @@ export class Pictures {
     try {
       const made = await get(`/inspect/scene?number=${number}`);
       const objects = Object.entries(made.objects).map(([name, count]) => (count > 1 ? `${name} (${count})` : name));
-      await this.#show([{ url: made.image, name: `Scene ${number}` }], number);
+      await this.#show([{ url: made.image, name: `Scene ${number}` }], number, made.objects);
       const wrong = number === this.scenes.wrong ? "Here ReWEIGH is wrong: the model alone describes this scene better. " : "";
       say(byId("scene"), `${wrong}Scene ${number}, drawn by the program, so its contents are known: ${made.kind}; ${objects.join(", ")}.`);
     } catch (error) {
@@ -107,10 +108,11 @@ export class Pictures {
     return { url, name: file.name };
   }
 
-  async #show(list, scene) {
+  async #show(list, scene, objects = null) {
     const figures = await Promise.all(list.map(figure));
     this.list = list.map((one, place) => ({ ...one, ...figures[place] }));
     this.scene = scene;
+    this.objects = objects;
     byId("figures").replaceChildren(...this.list.map((one) => one.node));
     byId("figures").classList.toggle("several", list.length > 1);
     byId("stage-empty").hidden = list.length > 0;
@@ -128,8 +130,7 @@ async function figure({ url, name }) {
   } catch {
     throw new Error(`${name} is not a picture this browser can show`);
   }
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  const node = el("figure", {}, el("div", { class: "frame" }, image, canvas), el("figcaption", {}, name));
+  const node = el("figure", {}, el("div", { class: "frame" }, image), el("figcaption", {}, name));
   if (image.naturalWidth < 200) image.classList.add("small");
-  return { node, image, canvas };
+  return { node, image };
 }

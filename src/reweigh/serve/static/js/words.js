@@ -53,15 +53,15 @@ function joins(last, piece, shown) {
 export const speaker = (word) => word.tokens[0];
 
 /** Evidence as a share of the token's own reference; null without one. */
-function ratio(token) {
+export function ratio(token) {
   return token.b === null || token.b === undefined ? null : token.dmrr / token.b;
 }
 
-/** "short" for a token that lacks support, "fine" for one that has it, "unknown" without a reference. */
+/** "unsupported" for a token that lacks support, "fine" for one that has it, "unjudged" without a reference. */
 export function support(token) {
   const share = ratio(token);
-  if (share === null) return "unknown";
-  return share < rules.threshold ? "short" : "fine";
+  if (share === null) return "unjudged";
+  return share < rules.threshold ? "unsupported" : "fine";
 }
 
 /** The support of a word; "plain" for function words, numbers and punctuation, which are not judged. */
