@@ -296,9 +296,9 @@ def paper() -> Values:
     found: Values = {}
     for label, one in data.items():
         put_cells(found, f"{label}/published", one["published"])
-        if one["measured"] is not None:
-            put_cells(found, label, {"measured": one["measured"]["values"]})
-            found[f"{label}/orders"] = one["orders"]
+        for measured in one["measured"]:
+            put_cells(found, label, {"measured": measured["values"]})
+            found[f"{label}/orders"] = measured["orders"]
     return found
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.files.seals import write_sealed
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
@@ -38,11 +37,12 @@ from reweigh.lab.paper.analyses.rescaling import (
     Rescaling,
 )
 from reweigh.lab.paper.analyses.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN, Tokens
-from reweigh.lab.paper.measured import read_results
+from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Entry, Study, row
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.types import Summary
+from reweigh.lab.views.report import write_frame
 
 HALF = Estimate(0.5, 0.25, 0.75)
 SHARE = Estimate(50.0, 25.0, 75.0)
@@ -134,79 +134,101 @@ def test_the_only_measured_cost_is_left_out_if_it_is_of_another_model() -> None:
     assert list(found) == [Entry("cache per image (KiB)", "ReWEIGH")]
 
 
-def arm(name: str, value: float, *, edits: int | None = 0) -> dict[str, Any]:
-    metric = {"value": value, "low": value - 2, "high": value + 2}
-    figures = {figure: metric for figure in ("chair_s", "chair_i", "recall", "f1", "length")}
-    counted = None if edits is None else {"escapes": edits}
-    return {"arm": name, **figures, "fire": None if edits is None else 80.0, "edits": counted}
+def results(folder: Path, figures: dict[tuple[str | None, str, str], Estimate | float], **about: Any) -> Path:
+    """The frame of an experiment: figures by benchmark, arm and name."""
+    rows = [
+        Row(
+            {"benchmark": benchmark, "arm": arm, "figure": figure, "against": None},
+            value if isinstance(value, Estimate) else Estimate(value),
+        )
+        for (benchmark, arm, figure), value in figures.items()
+    ]
+    write_frame(Frame(rows, {"model": "m", **about}), folder)
+    return folder
+
+
+def only(found: dict[str, list[Measured]], label: str) -> Measured:
+    [one] = found[label]
+    return one
 
 
 def test_an_ablation_fills_its_tables_and_permutations_count_as_their_mean(tmp_path: Path) -> None:
-    mean = {
-        "chair_s": 45.0,
-        "chair_i": 45.0,
-        "recall": 45.0,
-        "f1": 45.0,
-        "length": 45.0,
-        "fire": 80.0,
-        "escapes": 0,
+    arms = {"base": 50.0, "full": 40.0, "zscore": 41.0, "shuffled-0": 60.0, "shuffled-1": 30.0}
+    figures = {
+        ("world", arm, name): Estimate(value, value - 2, value + 2)
+        for arm, value in arms.items()
+        for name in ("chair_s", "f1")
     }
-    page = {
-        "model": "m",
-        "benchmark": {"name": "world"},
-        "records": 9,
-        "layer": 1,
-        "beta": 1.0,
-        "arms": [
-            arm("base", 50.0, edits=None),
-            arm("full", 40.0),
-            arm("zscore", 41.0),
-            arm("shuffled-0", 60.0),
-            arm("shuffled-1", 30.0),
-        ],
-        "shuffled": {"mean": mean, "lowest": {}, "highest": {}},
-    }
-    write_sealed(tmp_path / "ablation.json", page)
-    found = read_results([tmp_path])
-    components = found["tab:ablation-chair-detail"].values
+    extra = {("world", arm, "fire"): 80.0 for arm in arms if arm != "base"}
+    found = read_results([results(tmp_path, {**figures, **extra, ("world", "base", "fire"): Estimate(None)})])
+    components = only(found, "tab:ablation-chair-detail").values
     assert components[Entry("Full method", "Fire %")] == Estimate(80.0)
     assert components[Entry("Full method", "CHAIR_S")] == Estimate(40.0, 38.0, 42.0)
     assert components[Entry("Shuffled references", "CHAIR_S")] == Estimate(45.0)
-    readouts = found["tab:normalized-readout-control"].values
+    readouts = only(found, "tab:normalized-readout-control").values
     assert readouts[Entry("standardized logit, native", "F1")].value == 41.0
     assert Entry("Base", "Fire %") not in readouts
+    assert "tab:chair-full" not in found, "an ablation is no comparison"
+
+
+def test_an_ablation_on_several_benchmarks_fills_both_halves_of_a_table(tmp_path: Path) -> None:
+    figures = {
+        ("chair", "full", "chair_s"): 44.8,
+        ("amber-generative", "full", "chair"): 4.0,
+        ("amber-discriminative", "full", "f1"): 80.0,
+    }
+    found = read_results([results(tmp_path, figures)])
+    assert only(found, "tab:signal-ablation").values == {
+        Entry("Full method", "CHAIR_S"): Estimate(44.8),
+        Entry("Full method", "AMBER CHAIR"): Estimate(4.0),
+        Entry("Full method", "AMBER F1"): Estimate(80.0),
+        Entry("Full method", "AMBER Score"): Estimate(88.0),
+    }
+    assert only(found, "tab:ablation-amber-detail").values[Entry("Full method", "AMBER")] == Estimate(88.0)
 
 
 def test_a_comparison_fills_its_tables(tmp_path: Path) -> None:
-    one, two = tmp_path / "chair", tmp_path / "amber"
-    chair = {"CHAIR/CHAIR_S": {"value": 41.0}, "CHAIR/recall": {"value": 70.0}, "Cost/Lat.": {"value": 1.1}}
-    rows = [{"method": name, "figures": chair} for name in ("Base (greedy)", "ReWEIGH")]
-    write_sealed(one / "comparison.json", {"model": "m", "rows": rows})
-    amber = {"AMBER, generative/CHAIR": {"value": 4.0}, "AMBER, discriminative/F1": {"value": 80.0}}
-    amber["AMBER, generative/hal"] = {"value": None}
-    write_sealed(two / "comparison.json", {"model": "m", "rows": [{"method": "ReWEIGH", "figures": amber}]})
-    found = read_results([two, one])
-    assert found["tab:chair-full"].values == {
+    chair = {
+        (benchmark, arm, figure): value
+        for arm in ("base", "reweigh")
+        for benchmark, figure, value in (
+            ("chair", "chair_s", 41.0),
+            ("chair", "recall", 70.0),
+            ("pope", "f1", 85.0),  # not that of CHAIR
+            (None, "latency", 1.1),
+        )
+    }
+    one = results(tmp_path / "chair", {**chair, (None, "reweigh", "latency_cached"): 1.02})
+    amber = {
+        ("amber-generative", "reweigh", "chair"): 4.0,
+        ("amber-generative", "reweigh", "hal"): Estimate(None),
+        ("amber-discriminative", "reweigh", "f1"): 80.0,
+    }
+    found = read_results([results(tmp_path / "amber", amber), one])
+    assert only(found, "tab:chair-full").values == {
         Entry(row, metric): Estimate(value)
         for row in ("Base", "ReWEIGH")
-        for metric, value in (("CHAIR_S", 41.0), ("Recall", 70.0), ("Latency", 1.1))
+        for metric, value in (("CHAIR_S", 41.0), ("Recall", 70.0))
     }
-    assert found["tab:chair-amber"].values == found["tab:chair-full"].values | {
+    assert only(found, "tab:chair-amber").values == only(found, "tab:chair-full").values | {
+        Entry("Base", "Latency"): Estimate(1.1),
+        Entry("ReWEIGH", "Latency"): Estimate(1.02),  # with cached evidence, as in the paper
         Entry("ReWEIGH", "AMBER CHAIR"): Estimate(4.0),
         Entry("ReWEIGH", "AMBER F1"): Estimate(80.0),
         Entry("ReWEIGH", "AMBER Score"): Estimate(88.0),  # (100 - 4 + 80) / 2
     }
-    assert found["tab:amber-full"].values[Entry("ReWEIGH", "AMBER")] == Estimate(88.0)
+    assert only(found, "tab:amber-full").values[Entry("ReWEIGH", "AMBER")] == Estimate(88.0)
 
 
-def test_only_figures_of_chair_fill_the_tables_of_chair(tmp_path: Path) -> None:
-    figures = {"CHAIR/F1": {"value": 77.0}, "POPE/F1": {"value": 85.0}, "Cost/Lat.": {"value": 1.1}}
-    page = {"model": "m", "rows": [{"method": "ReWEIGH", "figures": figures}]}
-    write_sealed(tmp_path / "comparison.json", page)
-    assert read_results([tmp_path])["tab:chair-full"].values == {
-        Entry("ReWEIGH", "F1"): Estimate(77.0),
-        Entry("ReWEIGH", "Latency"): Estimate(1.1),
-    }
+def test_several_models_fill_one_table_and_the_paper_s_are_known_by_their_checkpoint(tmp_path: Path) -> None:
+    figures = {("chair", "base", "chair_s"): 50.0}
+    scorer = {"variant": "wordnet", "similarity": "exact", "vocabulary": "0" * 64}
+    about = {"benchmarks": {"chair": {"records": 500, "scorer": scorer}}}
+    one = results(tmp_path / "one", figures, **about | {"model": "llava-hf/llava-1.5-7b-hf"})
+    two = results(tmp_path / "two", figures, model="world")
+    found = read_results([one, two])["tab:chair-full"]
+    assert [measured.name for measured in found] == ["LLaVA-1.5-7B", "reweigh world"]
+    assert found[0].on == "500 records of CHAIR (similarity: exact, variant: wordnet)"
 
 
 def rated(monkeypatch: pytest.MonkeyPatch, folder: Path, **runs: dict[str, Any]) -> Path:
@@ -226,8 +248,9 @@ def test_rated_runs_fill_their_table_under_their_own_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5}, trial={"score": 9.0})
-    found = read_results([tmp_path])["tab:mmhal-bench"]
+    found = only(read_results([tmp_path]), "tab:mmhal-bench")
     assert found.model == "m"
+    assert found.on == "0 records of MMHal-Bench (rated by j)"
     assert {entry.row: value.value for entry, value in found.values.items()} == {
         "Base": 2.0,
         "VCD": 2.5,
@@ -235,10 +258,14 @@ def test_rated_runs_fill_their_table_under_their_own_names(
     }
 
 
-@pytest.mark.parametrize("other", [{"model": "n"}, {"judge": "k"}])
-def test_rated_runs_of_different_models_or_judges_fill_no_table(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: dict[str, str]
+def test_rated_runs_of_two_models_fill_a_row_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5, "model": "n"})
+    assert [one.model for one in read_results([tmp_path])["tab:mmhal-bench"]] == ["m", "n"]
+
+
+def test_rated_runs_of_different_judges_fill_no_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5, **other})
+    rated(monkeypatch, tmp_path, base={"score": 2.0}, vcd={"score": 2.5, "judge": "k"})
     with pytest.raises(InputError, match="vcd"):
         read_results([tmp_path])

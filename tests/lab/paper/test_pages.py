@@ -14,10 +14,11 @@ from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import write_study
-from reweigh.lab.paper.measured import read_results
+from reweigh.lab.paper.layouts import tables_of
+from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.pages import DATA, INDEX, write_paper
 from reweigh.lab.paper.published import published
-from reweigh.lab.paper.study import Outcome, row
+from reweigh.lab.paper.study import Entry, Outcome, row
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},
@@ -71,32 +72,80 @@ def test_every_label_has_a_section_and_the_page_asks_nothing_of_other_places(
     assert all(address.startswith(("data:", "#")) for address in re.findall(r'(?:src|href)="([^"]*)"', page))
 
 
-def test_measured_numbers_stand_under_their_own_model(study: Path, tmp_path: Path) -> None:
+def test_measured_numbers_stand_in_rows_of_their_own_model(study: Path, tmp_path: Path) -> None:
     write_paper(read_results([study]), tmp_path / "paper")
     text = section(tmp_path / "paper", "tab:detection-not-mitigation")
-    assert "published: LLaVA-1.5-7B" in text
-    assert "measured: reweigh world" in text
+    assert "Published: LLaVA-1.5-7B; 500 images of MS COCO val2014." in text
+    assert (
+        "Measured: reweigh world; 500 evaluation images, layer 2, beta 2.1; by reweigh study detection."
+        in text
+    )
     assert "reweigh world is not one of the paper&#39;s models" in (tmp_path / "paper" / INDEX).read_text()
-    assert "difference to LLaVA-1.5-7B" in text
-    assert "-6.8<" in text  # 38.0 here, 44.8 there
-    assert "not run" in text  # CHAIR_I was not measured
     assert "It was &lt;measured&gt;." in text
+    lines = (tmp_path / "paper" / "tables" / "tab-detection-not-mitigation.md").read_text().splitlines()
+    assert lines[2] == "| Model | Signal |  | CHAIR_S ↓ | CHAIR_I ↓ | Removed ↑ | Introduced ↓ | Net ↑ |"
+    assert lines[4] == "| LLaVA-1.5-7B | rank | published | 44.8 | 12.67 | 329 | 198 | 131 |"
+    assert lines[6] == "| reweigh world | rank | measured | 38.0 [37.0, 39.0] | – | – | – | 90 [89, 91] |"
+
+
+def test_a_model_of_the_paper_stands_below_its_published_numbers(tmp_path: Path) -> None:
+    values = {Entry("VCD", "CHAIR_S"): Estimate(58.0, 54.0, 62.0), Entry("mine", "CHAIR_S"): Estimate(40.0)}
+    ours = Measured("llava-hf/llava-1.5-7b-hf", "500 records of CHAIR", "reweigh compare", values)
+    [shown] = tables_of(published()["tab:model-scaling"], [ours])
+    at = [row[:3] for row in shown.rows].index(["LLaVA-1.5-7B", "Base", "published"])
+    assert shown.rows[at + 2][:4] == ["LLaVA-1.5-7B", "VCD", "measured", Estimate(58.0, 54.0, 62.0)]
+    [full] = tables_of(published()["tab:chair-full"], [ours])
+    assert [column.heading for column in full.columns][3:] == [
+        *("Base", "VCD", "OPERA", "DoLa", "PAI", "ReVisiT", "ReWEIGH", "mine")
+    ]
+    assert [row[:3] for row in full.rows[:3]] == [
+        ["LLaVA-1.5-7B", "CHAIR_S ↓", "published"],
+        ["LLaVA-1.5-7B", "CHAIR_S ↓", "measured"],
+        ["LLaVA-1.5-7B", "CHAIR_I ↓", "published"],
+    ]
+    marks = {full.rows[0][j]: full.place(0, j) for j in range(3, len(full.columns))}
+    assert marks[Estimate(42.4)] == "best", "as in the paper"
+    assert marks[Estimate(44.8)] == "second"
+    assert full.place(1, 4) == "second", "measured numbers are ranked among themselves"
+
+
+def test_the_grid_has_the_paper_s_columns_and_the_base_in_every_layer() -> None:
+    values = {Entry("Base", "F1"): Estimate(80.0), Entry("layer 2, beta 0.5", "F1"): Estimate(81.0)}
+    paper, here = tables_of(
+        published()["tab:layer-beta-grid"], [Measured("m", "9 tuning records", "reweigh study grid", values)]
+    )
+    assert [name for name, _ in paper.groups] == ["layer 28", "layer 29", "layer 30"]
+    assert [row[0] for row in paper.rows] == ["0", *(f"{beta / 10:g}" for beta in range(1, 16))]
+    assert [[row[0], row[-1]] for row in here.rows] == [["0", Estimate(80.0)], ["0.5", Estimate(81.0)]]
+
+
+def test_every_number_of_the_paper_is_in_its_tables() -> None:
+    for table in published().values():
+        shown = [
+            cell
+            for one in tables_of(table, [])
+            for row in one.rows
+            for cell in row
+            if isinstance(cell, Estimate)
+        ]
+        known = [value for values in table.values.values() for value in values.values()]
+        assert sorted(map(str, shown)) == sorted(map(str, known)), table.label
 
 
 def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:
     data = write_paper(read_results([study]), tmp_path / "paper")
     assert data == read_sealed(tmp_path / "paper" / DATA)
-    end = data["tab:detection-not-mitigation"]
+    [end] = data["tab:detection-not-mitigation"]["measured"]
     assert end["orders"] == {"compared": 2, "agree": 1}
     assert end["differ"] == ["Net: rank > probability in the paper, rank < probability here"]
-    text = data["text:detection"]
+    [text] = data["text:detection"]["measured"]
     assert text["orders"] == {"compared": 2, "agree": 1}
     assert text["compared_with"] == "LLaVA-1.5-7B"
 
 
 def test_what_was_not_run_or_not_computed_says_so(study: Path, tmp_path: Path) -> None:
     data = write_paper(read_results([study]), tmp_path / "paper")
-    assert data["tab:confidence-blindness"]["measured"] is None  # its precondition was not met
+    assert data["tab:confidence-blindness"]["measured"] == []  # its precondition was not met
     page = section(tmp_path / "paper", "tab:confidence-blindness")
     assert "Not run." in page
     assert "reweigh study confidence" in page

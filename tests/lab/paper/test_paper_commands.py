@@ -13,7 +13,7 @@ from typer.main import get_command
 from reweigh.cli.app import app
 from reweigh.lab.arms.ablate.arms import parse_arms
 from reweigh.lab.arms.ablate.report import FIGURES
-from reweigh.lab.paper.measured import READOUTS as TABLE
+from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.published import published
 from reweigh.lab.runs.task import open_task
 
@@ -83,7 +83,7 @@ def test_every_table_with_numbers_has_a_command_or_says_why_not() -> None:
 
 def test_the_arms_of_the_readout_table_are_those_it_shows() -> None:
     [command] = published()["tab:normalized-readout-control"].run
-    assert {*parse_arms(parse(command).params["arms"]), "base"} == set(TABLE)
+    assert {*parse_arms(parse(command).params["arms"]), "base"} == set(protocol()["readouts"]["arms"])
 
 
 def test_ablations_are_offered_only_for_benchmarks_that_they_accept(tmp_path: Path) -> None:

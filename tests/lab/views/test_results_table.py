@@ -41,7 +41,7 @@ def test_markdown_marks_the_best_as_printed() -> None:
 def test_latex_escapes_and_has_one_line_per_row() -> None:
     text = table().latex()
     assert "reweigh\\_1 \\& co & \\textbf{44.8} {\\scriptsize [40.2, 49.2]} & \\textbf{80.85}" in text
-    assert "CHAIR\\_S $\\downarrow$" in text
+    assert "CHAIR$_S$ $\\downarrow$" in text
     assert text.count(r"\\") == len(ROWS) + 1
     assert "\\begin{tabular}{lrrrr}" in text
 

@@ -1,73 +1,60 @@
-"""Read finished results into the paper's tables: studies, an ablation, comparisons, rated runs. Nothing is run."""
+"""Read finished results into the paper's tables, by the keys of their frames. Nothing is run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.seals import read_sealed
-from reweigh.lab.arms.compare.report import COST
+from reweigh.lab.arms.compare.cost import CACHED, LATENCY, MEMORY
 from reweigh.lab.arms.experiment import STUDY
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import AGAINST, Frame
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import read_study
-from reweigh.lab.paper.material import BASE, EMBEDDED, FIGURES
+from reweigh.lab.paper.material import EMBEDDED, FIGURES
+from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.study import Entries, Entry
 from reweigh.lab.runs.results import Scored, read_scored
+from reweigh.lab.tasks import find_benchmark
+from reweigh.lab.views.report import FRAME, read_frame
 from reweigh.rivals import DECODERS
 
-ABLATION, COMPARISON = "ablation.json", "comparison.json"
-SHUFFLED = "shuffled"
-ARMS = {
-    "full": "Full method",
-    "global": "Global reference",
-    SHUFFLED: "Shuffled references",
-    "mismatched": "Mismatched evidence",
-    "no-abstention": "No abstention",
-    "bidirectional": "Bidirectional update",
-    "unbounded": "Unbounded update",
-}
-READOUTS = {
-    "base": "Base",
-    "full": "DMRR, native",
-    "rank-zscore-matched": "DMRR, matched",
-    "zscore": "standardized logit, native",
-    "zscore-matched": "standardized logit, matched",
-    "mean-probability": "mean probability, native",
-    "standardized-probability": "standardized probability, native",
-}
-COMPARED = {"recall": "Recall", "Lat.": "Latency", "Mem.": "Memory"}
-"""Columns of a comparison with another name in the paper."""
-AMBER = {
-    "cover": "Cover",
-    "hal": "Hal.",
-    "cog": "Cog.",
+FULL, SHUFFLED = "full", "shuffled"
+CHAIR = {**FIGURES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
+GENERATIVE = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal.", "cog": "Cog."}
+DISCRIMINATIVE = {
     "accuracy": "Acc.",
     "precision": "Precision",
     "recall": "Recall",
+    "f1": "F1",
     "unparsed": "Unparsed %",
 }
-AMBER_SCORE = "AMBER Score"
+AMBER = {"amber-generative": GENERATIVE, "amber-discriminative": DISCRIMINATIVE}
+COSTS = {CACHED: "Latency", LATENCY: "Latency", MEMORY: "Memory"}
+"""The paper's main table has the latency with cached evidence; methods without a cache have one latency."""
 RATED = {
     ("mmhal", "score"): "MMHal score",
     ("mmhal", "hallucination_rate"): "MMHal hallucination rate",
     ("mmvet", "total"): "MM-Vet",
 }
 """Figures of judged benchmarks, and the paper's names."""
-METRICS = {**FIGURES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
+UNTOLD = {"records", "vocabulary", "ground_truth", "language"}
+"""What a scorer records and a page of the paper leaves to the run's own page."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured for one table or figure.
+    """What one model was measured to have in a table or figure.
 
     Attributes:
         model: What was run.
-        on: On what.
+        on: On how many records of what, and how they were scored.
         by: The command that ran it.
         values: The numbers; undefined ones are left out.
         folder: The folder of the study, with its drawing and further markup; None for other results.
@@ -81,40 +68,45 @@ class Measured:
     folder: Path | None = None
     sentences: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The paper's name of the model, if it is one of the paper's."""
+        known = protocol().model(self.model)
+        return self.model if known is None else known[0]
 
-def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
-    """Read everything in some folders; a later folder replaces what an earlier one gave.
+    def joined(self, other: Measured) -> Measured:
+        """Return both together; the other's numbers win."""
+        on = "; ".join(dict.fromkeys((self.on, other.on)))
+        return replace(other, on=on, values={**self.values, **other.values})
 
-    Comparisons of one model on several benchmarks, in several folders, fill one table.
+
+def read_results(folders: Sequence[Path]) -> dict[str, list[Measured]]:
+    """Read everything in some folders, for each label one entry for each model.
+
+    What one command measured in several folders fills one table; what another measured later replaces it.
     """
-    found: dict[str, Measured] = {}
+    found: dict[str, dict[str, Measured]] = {}
     for folder in folders:
-        found |= read_studies(folder)
-        if (folder / ABLATION).is_file():
-            found |= read_ablation(folder)
-        compared = read_comparison(folder) if (folder / COMPARISON).is_file() else {}
-        for label, new in compared.items():
-            old = found.get(label)
-            joins = old is not None and (old.model, old.by) == (new.model, new.by)
-            found[label] = replace(new, values={**old.values, **new.values}) if old and joins else new
-        found |= read_judged(folder)
-    return found
+        for label, new in (*read_studies(folder), *read_arms(folder), *read_judged(folder)):
+            models = found.setdefault(label, {})
+            old = models.get(new.name)
+            models[new.name] = old.joined(new) if old is not None and old.by == new.by else new
+    return {label: list(models.values()) for label, models in found.items()}
 
 
-def read_studies(folder: Path) -> dict[str, Measured]:
-    """Read the finished studies of a folder."""
-    found: dict[str, Measured] = {}
+def read_studies(folder: Path) -> Iterator[tuple[str, Measured]]:
+    """Yield what the finished studies of a folder fill in."""
     for name in STUDIES:
         outcome = read_study(folder / name, STUDIES[name])
         if outcome is None or outcome.unmet is not None:
             continue
         record = read_sealed(folder / name / STUDY)["material"]
         model = str(record["identity"].get("model_id") or "a model")
-        on = f"{record['images']['evaluation']:,} evaluation images, layer {record['layer']}, beta {record['beta']:g}"
+        images = f"{record['images']['evaluation']:,} evaluation images"
+        on = f"{outcome.frame.about.get('on', images)}, layer {record['layer']}, beta {record['beta']:g}"
         for label, values in outcome.study().fill(outcome.frame).items():
             by = f"reweigh study {name}"
-            found[label] = Measured(model, on, by, defined(values), folder / name, outcome.sentences)
-    return found
+            yield label, Measured(model, on, by, defined(values), folder / name, outcome.sentences)
 
 
 def model_name(given: str) -> str:
@@ -127,107 +119,148 @@ def defined(values: Entries) -> dict[Entry, Estimate]:
     return {entry: value for entry, value in values.items() if value.value is not None}
 
 
-def read_page(path: Path, command: str) -> dict[str, Any]:
-    """Read the sealed numbers of an experiment."""
+def read_arms(folder: Path) -> Iterator[tuple[str, Measured]]:
+    """Yield what a comparison or an ablation fills in, from its frame."""
+    if not (folder / FRAME).is_file():
+        return
     try:
-        return read_sealed(path)
+        frame = read_frame(folder)
     except ArtifactError as error:
-        raise ArtifactError(
-            error.message, hint=f"run the same `{command}` again: its answers are kept"
-        ) from error
+        hint = "run the same command again: its answers are kept"
+        raise ArtifactError(error.message, hint=hint) from error
+    if frame.keys != ("benchmark", "arm", "figure", AGAINST):
+        return
+    ablation = FULL in frame.distinct("arm")
+    by = "reweigh ablate" if ablation else "reweigh compare"
+    for label, values in (ablated if ablation else compared)(frame.values()).items():
+        if known := defined(values):
+            yield label, Measured(model_name(str(frame.about["model"])), records_of(frame), by, known)
 
 
-def read_ablation(folder: Path) -> dict[str, Measured]:
-    """Read an ablation; the permutations count as their mean."""
-    page = read_page(folder / ABLATION, "reweigh ablate")
-    on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
-    arms: dict[str, dict[str, Estimate]] = {}
-    for arm in page["arms"]:
-        if arm["arm"].startswith(f"{SHUFFLED}-"):
-            mean = page[SHUFFLED]["mean"]
-            arms[SHUFFLED] = {METRICS[name]: Estimate(mean.get(name)) for name in METRICS}
-            continue
-        numbers = {name: Estimate(**arm[name]) for name in (*FIGURES, "length")}
-        escapes = None if arm["edits"] is None else arm["edits"]["escapes"]
-        numbers |= {"fire": Estimate(arm["fire"]), "escapes": Estimate(escapes)}
-        arms[arm["arm"]] = {METRICS[name]: value for name, value in numbers.items()}
+def records_of(frame: Frame) -> str:
+    """Say on how many records of each benchmark the figures are, and how they were scored."""
+    said = []
+    for name, about in frame.about.get("benchmarks", {}).items():
+        flags = ", ".join(
+            f"{key}: {value}"
+            for key, value in about["scorer"].items()
+            if isinstance(value, (str, int, float)) and key not in UNTOLD
+        )
+        said.append(
+            f"{about['records']:,} records of {find_benchmark(name).title}" + (f" ({flags})" if flags else "")
+        )
+    return "; ".join(said) or "the records of its benchmarks"
 
-    def measured(names: Mapping[str, str]) -> Measured:
-        values = {
-            Entry(names[arm], metric): value
-            for arm, numbers in arms.items()
-            if arm in names
-            for metric, value in numbers.items()
+
+def compared(frame: Frame) -> dict[str, Entries]:
+    """Return the tables that compare decoders; AMBER's figures have a table of their own."""
+    titles = {name: DECODERS[name].title for name in DECODERS} | protocol()["methods"]
+    rows = {str(arm): titles.get(str(arm), str(arm)) for arm in frame.distinct("arm")}
+    chair, amber = chair_values(frame, rows), amber_values(frame, rows)
+    costs: dict[Entry, Estimate] = {}
+    for arm, title in rows.items():
+        known = {
+            name: frame.get(benchmark=None, arm=arm, figure=name, against=None) for name in reversed(COSTS)
         }
-        return Measured(model_name(page["model"]), on, "reweigh ablate", defined(values))
+        costs |= {Entry(title, COSTS[name]): value for name, value in known.items() if value is not None}
+    both = chair | amber_part(amber) | costs
+    return {"tab:chair-amber": both, "tab:chair-full": chair, "tab:amber-full": amber}
 
+
+def ablated(frame: Frame) -> dict[str, Entries]:
+    """Return the tables that an ablation fills; permutations count as their mean."""
+    arms, settings = [str(arm) for arm in frame.distinct("arm")], protocol()
+    components = settings["ablation"]["arms"]
+
+    def chosen(names: Mapping[str, str]) -> dict[str, str]:
+        permuted = {
+            arm: names[SHUFFLED] for arm in arms if arm.startswith(f"{SHUFFLED}-") and SHUFFLED in names
+        }
+        return {**{arm: names[arm] for arm in arms if arm in names}, **permuted}
+
+    def tables(names: Mapping[str, str]) -> tuple[dict[Entry, Estimate], dict[Entry, Estimate]]:
+        return chair_values(frame, chosen(names)), amber_values(frame, chosen(names))
+
+    chair, amber = tables(components)
     return {
-        "tab:signal-ablation": measured(ARMS),
-        "tab:ablation-chair-detail": measured(ARMS),
-        "tab:normalized-readout-control": measured(READOUTS),
+        "tab:signal-ablation": chair | amber_part(amber),
+        "tab:ablation-chair-detail": chair,
+        "tab:ablation-amber-detail": amber,
+        "tab:normalized-readout-control": tables(settings["readouts"]["arms"])[0],
     }
 
 
-def read_comparison(folder: Path) -> dict[str, Measured]:
-    """Read a comparison of decoders; AMBER's figures have a table of their own, and a score of both halves."""
-    page = read_page(folder / COMPARISON, "reweigh compare")
+def chair_values(frame: Frame, rows: Mapping[str, str]) -> dict[Entry, Estimate]:
+    """Return the figures of CHAIR, or of a benchmark with its figures."""
+    found = frame.pick(figure="chair_s").rows
+    return values_of(frame, str(found[0]["benchmark"]), CHAIR, rows) if found else {}
+
+
+def amber_values(frame: Frame, rows: Mapping[str, str]) -> dict[Entry, Estimate]:
+    """Return the figures of both halves of AMBER, and the score that joins them."""
     found: dict[Entry, Estimate] = {}
-    amber: dict[Entry, Estimate] = {}
-    for row in page["rows"]:
-        name = "Base" if row["method"].lower().startswith("base") else row["method"]
-        chair = next((key.rpartition("/")[0] for key in row["figures"] if key.startswith("CHAIR")), None)
-        for key, cell in row["figures"].items():
-            group, _, metric = key.rpartition("/")
-            if cell["value"] is None:
-                continue
-            if group.startswith("AMBER"):
-                amber[Entry(name, AMBER.get(metric, metric))] = Estimate(cell["value"])
-            elif group in (chair, COST):  # the F1 of POPE is not that of CHAIR
-                found[Entry(name, COMPARED.get(metric, metric))] = Estimate(cell["value"])
-        wrong, f1 = (amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1"))
-        if wrong is not None and f1 is not None:
-            amber[Entry(name, "AMBER")] = Estimate((100 - wrong.number + f1.number) / 2)
-    both = found | {
-        Entry(entry.row, AMBER_SCORE if entry.metric == "AMBER" else f"AMBER {entry.metric}"): value
-        for entry, value in amber.items()
-    }
-    tables = {"tab:chair-amber": both, "tab:chair-full": found, "tab:amber-full": amber}
+    for benchmark, figures in AMBER.items():
+        found |= values_of(frame, benchmark, figures, rows)
+    for row in dict.fromkeys(rows.values()):
+        wrong, f1 = (found.get(Entry(row, metric)) for metric in ("CHAIR", "F1"))
+        if wrong is not None and f1 is not None and wrong.value is not None and f1.value is not None:
+            found[Entry(row, "AMBER")] = Estimate((100 - wrong.value + f1.value) / 2)
+    return found
+
+
+def amber_part(amber: Entries) -> dict[Entry, Estimate]:
+    """Return the figures of AMBER as tables call them that have those of CHAIR too."""
     return {
-        label: Measured(model_name(page["model"]), "the records of its benchmarks", "reweigh compare", values)
-        for label, values in tables.items()
-        if values
+        Entry(row, "AMBER Score" if metric == "AMBER" else f"AMBER {metric}"): value
+        for (row, metric), value in amber.items()
     }
 
 
-def read_judged(folder: Path) -> dict[str, Measured]:
-    """Read rated runs of one model, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
-    titles = {**{name: DECODERS[name].title for name in DECODERS}, BASE: "Base"}
-    found: dict[Entry, Estimate] = {}
-    models: dict[str, Path] = {}
+def values_of(
+    frame: Frame, benchmark: str, figures: Mapping[str, str], rows: Mapping[str, str]
+) -> dict[Entry, Estimate]:
+    """Return some figures of a benchmark; arms that share a row count as their mean, without interval."""
+    found: dict[Entry, list[Estimate]] = {}
+    for one in frame.pick(benchmark=benchmark, arm=set(rows), figure=set(figures)):
+        entry = Entry(rows[str(one["arm"])], figures[str(one["figure"])])
+        found.setdefault(entry, []).append(one.estimate)
+    return {entry: some[0] if len(some) == 1 else _mean(some) for entry, some in found.items()}
+
+
+def _mean(values: Sequence[Estimate]) -> Estimate:
+    known = [one.value for one in values if one.value is not None]
+    return Estimate(fmean(known) if len(known) == len(values) else None)
+
+
+def read_judged(folder: Path) -> Iterator[tuple[str, Measured]]:
+    """Yield rated runs, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
+    titles = {name: DECODERS[name].title for name in DECODERS} | protocol()["methods"]
+    found: dict[str, dict[Entry, Estimate]] = {}
+    told: dict[str, dict[str, None]] = {}
     for benchmark in dict.fromkeys(name for name, _ in RATED):
         judges: list[tuple[Path, Mapping[str, Any]]] = []
         for run in sorted((folder / benchmark).glob("*")):
             scored = read_rated(run)
             if scored is None:
                 continue
-            if model := (scored.record or {}).get("model", {}).get("id"):
-                models.setdefault(model_name(model), run)
             judges.append((run, scored.judging))
             if judges[0][1] != scored.judging:
                 raise InputError(
                     f"{judges[0][0]} and {run} were rated differently", hint="score both with the same judge"
                 )
+            model = model_name((scored.record or {}).get("model", {}).get("id") or "a model")
+            judge = (scored.judging.get("judge") or {}).get("model", "a judge")
+            words = f"{scored.summary.n:,} records of {scored.benchmark.title} (rated by {judge})"
+            told.setdefault(model, {})[words] = None
             for figure, value in scored.summary.metrics.items():
                 if (benchmark, figure) in RATED:
-                    found[Entry(titles.get(run.name, run.name), RATED[benchmark, figure])] = value
-    if len(models) > 1:
-        (first, one), (second, other), *_ = models.items()
-        raise InputError(
-            f"{one} is a run of {first} and {other} one of {second}",
-            hint="keep the rated runs of each model in a folder of their own",
+                    row = titles.get(run.name, run.name)
+                    found.setdefault(model, {})[Entry(row, RATED[benchmark, figure])] = value
+    for model, values in found.items():
+        yield (
+            "tab:mmhal-bench",
+            Measured(model, "; ".join(told[model]), "reweigh eval score", defined(values)),
         )
-    on, model = "the questions of MMHal-Bench and MM-Vet", next(iter(models), "a model")
-    return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
 
 
 def read_rated(run: Path) -> Scored | None:

@@ -1,174 +1,166 @@
-"""The paper beside what was measured: for each table and figure what was run, on what, both numbers, and their order.
+"""The paper beside what was measured: every table and figure in its own shape, on one page and as files of its own.
 
-A measured number never appears under a published model's name: its column is headed by the model it was measured on, and
-the page first names the models that are not the paper's.
+A model that is one of the paper's stands in the paper's rows, published above measured; any other one below them, and the
+page first says which these are. What was measured on which records, and how they were scored, stands below each table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reweigh.files.outputs import claim, write_sealed_output
-from reweigh.lab.estimate import Estimate
-from reweigh.lab.paper.folder import Significant, add_drawings
+from reweigh.lab.paper.folder import add_drawings
+from reweigh.lab.paper.layouts import tables_of
 from reweigh.lab.paper.measured import Measured
 from reweigh.lab.paper.published import Order, Published, published
-from reweigh.lab.paper.study import Entries, Entry
+from reweigh.lab.paper.study import Entries
 from reweigh.lab.views.html import part
 from reweigh.lab.views.page import Page
-from reweigh.lab.views.table import Cell, Column, Table
+from reweigh.lab.views.table import Column, Table
 
-INDEX, DATA = "index.html", "paper.json"
+INDEX, DATA, TABLES = "index.html", "paper.json", "tables"
 SHOWN = 12
 """Disagreeing orders that the page lists for a table."""
+FACES = (".md", ".tex", ".csv")
+Results = Mapping[str, Sequence[Measured]]
 
 
 def claim_paper(out: Path) -> None:
-    """Refuse a folder with other files under the names of the page and its data."""
-    claim([out / INDEX, out / DATA])
+    """Refuse a folder with other files under the names of the page, its data and its tables."""
+    claim([out / INDEX, out / DATA, *(path for label in published() for path in table_files(out, label))])
 
 
-def write_paper(found: Mapping[str, Measured], out: Path) -> dict[str, Any]:
-    """Write the page and its data; return the data."""
-    data = {label: build_json(table, found.get(label)) for label, table in published().items()}
+def table_files(out: Path, label: str) -> list[Path]:
+    """Name the files of a table or figure."""
+    return [out / TABLES / f"{label.replace(':', '-')}{face}" for face in FACES]
+
+
+def write_paper(found: Results, out: Path) -> dict[str, Any]:
+    """Write the page, its data, and each table as Markdown, LaTeX and CSV; return the data."""
+    data = {label: build_json(table, found.get(label, ())) for label, table in published().items()}
     claim_paper(out)
     build_page(found).write(out / INDEX)
+    for label, table in published().items():
+        page = Page(table.title)
+        shown = tables_of(table, found.get(label, ()))
+        for each in shown:
+            page.table(each)
+        if shown:
+            page.text(*sources(table, found.get(label, ())))
+            for path in table_files(out, label):
+                page.write(path)
     write_sealed_output(out / DATA, data)
     return data
 
 
-def compare(table: Published, measured: Measured | None) -> tuple[str | None, list[Order]]:
+def compare(table: Published, measured: Measured) -> tuple[str | None, list[Order]]:
     """Return the paper's model that a measurement is compared with, and all comparisons of order."""
-    if measured is None or not measured.values:
-        return None, []
-    reference = table.reference(measured.model)
+    reference = table.reference(measured.name) if measured.values else None
     return reference, [] if reference is None else table.orders(table.values[reference], measured.values)
 
 
-def build_page(found: Mapping[str, Measured]) -> Page:
+def build_page(found: Results) -> Page:
     """Return a list of all tables and figures, then a section for each."""
     lead = (
-        "Published values are the paper's: 7B models and larger on photographs. Measured values appear under the name "
-        "of the model they were measured on."
+        "Published values are the paper's. Measured ones stand below them, or in rows of their own for models that are not "
+        "the paper's. Brackets are 95% intervals."
     )
     page = Page("The paper, table by table", lead=lead, footer="Written by reweigh study --paper.")
-    published_models = {model for table in published().values() for model in table.values}
-    for model in sorted({one.model for one in found.values()} - published_models):
+    known = {model for table in published().values() for model in table.values}
+    for model in sorted({one.name for some in found.values() for one in some} - known):
         words = (
             f"{model} is not one of the paper's models and was measured on other images. Compare orders and signs, not "
             "sizes: its differences to the paper's numbers are between different models."
         )
         page.add(part("strong", words))
-    rows = [[label, table.title, *state(table, found.get(label))] for label, table in published().items()]
+    rows = [[label, table.title, *state(table, found.get(label, ()))] for label, table in published().items()]
     links = {index: f"#{label}" for index, label in enumerate(published())}
     columns = [Column(name) for name in ("label", "title", "state", "order")]
     page.table(Table(columns, rows, links=links), fold=len(rows))
     drawn: set[Path] = set()
     for label, table in published().items():
-        measured = found.get(label)
+        measured = found.get(label, ())
         page.section(table.title, anchor=label)
         page.text(f"{table.kind.capitalize()} {label} of the paper.", muted=True)
-        _add_source(page, table, measured)
-        _add_numbers(page, table, measured)
-        if measured is None:
-            continue
-        page.text(*measured.sentences)
-        if measured.folder is not None and measured.folder not in drawn:
-            drawn.add(measured.folder)
-            caption = f"Measured: {measured.model}, {measured.on}."
-            add_drawings(page, measured.folder, alt=table.title, caption=caption)
+        for each in tables_of(table, measured):
+            page.table(each, fold=len(each.rows))
+        page.text(*sources(table, measured), muted=True)
+        if not measured and table.run:
+            page.text("Not run. To measure it:").add(part("code", table.run))
+        for one in measured:
+            _add_orders(page, table, one)
+            page.text(*one.sentences)
+            if one.folder is not None and one.folder not in drawn:
+                drawn.add(one.folder)
+                add_drawings(page, one.folder, alt=table.title, caption=f"Measured: {one.model}, {one.on}.")
     return page
 
 
-def state(table: Published, measured: Measured | None) -> tuple[str, str]:
+def state(table: Published, measured: Sequence[Measured]) -> tuple[str, str]:
     """Say whether a table was measured, and whether the orders agree."""
-    if measured is not None:
-        _, found = compare(table, measured)
+    if measured:
+        found = [order for one in measured for order in compare(table, one)[1]]
         verdict = f"{sum(order.agrees for order in found)} of {len(found)} agree"
         if not found:
-            verdict = "nothing to compare" if measured.values else "drawn"
-        return f"measured on {measured.model}", verdict
+            verdict = "nothing to compare" if any(one.values for one in measured) else "drawn"
+        return f"measured on {', '.join(one.name for one in measured)}", verdict
     if table.run:
         return "not run", ""
     return ("no command measures it" if table.not_measured else "nothing to measure"), ""
 
 
-def _add_source(page: Page, table: Published, measured: Measured | None) -> None:
-    """Say what was published on what, and what was run here, or how to run it."""
+def sources(table: Published, measured: Sequence[Measured]) -> list[str]:
+    """Say what was published and what was measured, on what, and how."""
+    said = []
     if table.values:
-        on = f"; {table.on}" if table.on else ""
-        page.text(f"Published: {', '.join(table.values)}{on}.")
+        said.append(f"Published: {', '.join(table.values)}{f'; {table.on}' if table.on else ''}.")
     else:
-        page.text("It contains no measured numbers.")
-    if measured is not None:
-        page.text(f"Measured: {measured.model}; {measured.on}; by {measured.by}.")
-    elif table.run:
-        page.text("Not run. To measure it:").add(part("code", table.run))
-    elif table.not_measured:
-        page.text(f"Not measured: {table.not_measured}.")
+        said.append("It contains no measured numbers.")
+    for one in measured:
+        name = one.name if one.name == one.model else f"{one.name} ({one.model})"
+        said.append(f"Measured: {name}; {one.on}; by {one.by}.")
+    if not measured and not table.run and table.not_measured:
+        said.append(f"Not measured: {table.not_measured}.")
+    return said
 
 
-def _add_numbers(page: Page, table: Published, measured: Measured | None) -> None:
-    """Put the measured value, under its own model's name, beside the published ones, and compare their orders."""
-    if not table.values:
-        return
+def _add_orders(page: Page, table: Published, measured: Measured) -> None:
+    """Say how many comparisons come out as in the paper, and list those that do not."""
     reference, found = compare(table, measured)
-    own: Entries = measured.values if measured is not None else {}
-    columns: list[Column] = [Column("metric"), Column("row")]
-    columns += [Significant(f"published: {model}") for model in table.values]
-    if measured is not None and own:
-        columns.append(Significant(f"measured: {measured.model}"))
-        columns += [Significant(f"difference to {reference}", signed=True)] if reference else []
-    rows: list[list[Cell]] = []
-    for entry in entries(table, own):
-        cells = [entry.metric, entry.row, *(_cell(values.get(entry)) for values in table.values.values())]
-        if own:
-            cells.append(_cell(own.get(entry), "not run"))
-            if reference:
-                both = (own, table.values[reference])
-                here, said = (values.get(entry, Estimate(None)).value for values in both)
-                cells.append(None if here is None or said is None else here - said)
-        rows.append(cells)
-    page.table(Table(columns, rows, f"Published and measured values: {table.title}"))
-    if found:
-        wrong = [str(order) for order in found if not order.agrees]
-        words = f"{len(found) - len(wrong)} of {len(found)} comparisons of point estimates come out as for {reference}"
-        page.text(f"Order: {words}{'; these do not:' if wrong else '.'}")
-        more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+    if not found:
+        return
+    wrong = [str(order) for order in found if not order.agrees]
+    words = f"{len(found) - len(wrong)} of {len(found)} comparisons of point estimates come out as for {reference}"
+    page.text(f"Order, {measured.name}: {words}{'; these do not:' if wrong else '.'}")
+    more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+    if wrong:
         page.add(part("bullets", [*wrong[:SHOWN], *more]))
 
 
-def _cell(value: Estimate | None, missing: str | None = None) -> Cell:
-    if value is None:
-        return missing
-    return value if value.bounded else value.value
-
-
-def entries(table: Published, own: Entries) -> list[Entry]:
-    """List the entries of both sides by metric, in the paper's order; measured rows that it does not have come last."""
-    known = {entry for values in (*table.values.values(), own) for entry in values}
-    rows = dict.fromkeys([*table.rows, *(entry.row for entry in own)])
-    return [Entry(row, metric) for metric in table.metrics for row in rows if Entry(row, metric) in known]
-
-
-def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
+def build_json(table: Published, measured: Sequence[Measured]) -> dict[str, Any]:
     """Return one table or figure as plain JSON."""
-    reference, found = compare(table, measured)
-    about = None
-    if measured is not None:
-        values = _values(measured.values)
-        about = {"model": measured.model, "on": measured.on, "by": measured.by, "values": values}
     return {
         "title": table.title,
         "published": {model: _values(numbers) for model, numbers in table.values.items()},
         "published_on": table.on,
-        "measured": about,
+        "measured": [_measured(table, one) for one in measured],
+        "run": list(table.run),
+    }
+
+
+def _measured(table: Published, one: Measured) -> dict[str, Any]:
+    reference, found = compare(table, one)
+    return {
+        "model": one.model,
+        "name": one.name,
+        "on": one.on,
+        "by": one.by,
+        "values": _values(one.values),
         "compared_with": reference,
         "orders": {"compared": len(found), "agree": sum(order.agrees for order in found)},
         "differ": [str(order) for order in found if not order.agrees],
-        "run": list(table.run),
     }
 
 

@@ -1,15 +1,16 @@
 """The paper's numbers, the commands that measure them, and whether orders agree.
 
 ``published.json`` holds the numbers: for each label the title, what they were measured on, the metrics with the direction
-that is better, which orders to compare, the commands that measure them unless a study does, and rows of model, name and one
-value per metric (a number, ``[value, low, high]`` or null). Sizes of different models are not comparable; which of two is
-larger is. Entries that the paper shows as equal are not compared. A test parses every command with the real command line.
+that is better, which orders to compare, the commands that measure them unless a study does, how the table is laid out,
+and rows of model, name and one value per metric (a number, ``[value, low, high]`` or null). Sizes of different models are
+not comparable; which of two is larger is. Entries that the paper shows as equal are not compared. A test parses every
+command with the real command line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -72,6 +73,7 @@ class Published:
         values: The numbers of each model.
         run: The commands that measure them, in their order; empty if there is nothing to measure, or nothing does.
         not_measured: Why no command measures its numbers, if so.
+        layout: Its rows and columns, where they are not names and metrics.
     """
 
     label: str
@@ -82,6 +84,7 @@ class Published:
     values: Mapping[str, Entries]
     run: Sequence[str] = ()
     not_measured: str | None = None
+    layout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -145,6 +148,7 @@ def _published(label: str, page: Mapping[str, Any]) -> Published:
                 found = Estimate(*number) if isinstance(number, list) else Estimate(number)
                 values.setdefault(model, {})[Entry(row, metric)] = found
     about = {name: page[name] for name in ("title", "on", "metrics", "compare")}
+    about["layout"] = page.get("layout", {})
     run = page.get("run") or study_commands(label)
     return Published(label, **about, values=values, run=run, not_measured=page.get("not_measured"))
 

@@ -247,7 +247,7 @@ def compute(study: type[Study], material: Material) -> Outcome:
     keys = tuple(dict(study.keys))
     if frame and frame.keys != keys:
         raise ReweighError(f"the study {study.name} gave rows with the keys {frame.keys}, not {keys}")
-    about = {"study": study.name, "title": study.title, "labels": list(study.labels)}
+    about = {**frame.about, "study": study.name, "title": study.title, "labels": list(study.labels)}
     return Outcome(study, Frame(frame.rows, about), tuple(made.sentences(frame, material)))
 
 

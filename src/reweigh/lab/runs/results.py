@@ -54,6 +54,11 @@ class Scored:
         return {"judge": judge, **named} if judge else {}
 
     @property
+    def about(self) -> dict[str, Any]:
+        """How many records were scored, and how, as a frame keeps it for each benchmark."""
+        return {"records": self.summary.n, "scorer": dict(self.summary.scorer)}
+
+    @property
     def size(self) -> str:
         """How much was scored, in words; shards without the others say so."""
         counted = f"{self.summary.n:,} responses on {self.summary.images:,} images"

@@ -7,6 +7,7 @@ script, a font or a style from elsewhere.
 from __future__ import annotations
 
 import base64
+import re
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,5 +90,6 @@ _TEX = {
 
 
 def tex(text: str) -> str:
-    """Escape LaTeX's special characters."""
-    return "".join(_TEX.get(letter, letter) for letter in text)
+    """Escape LaTeX's special characters; CHAIR_S and CHAIR_I get their subscripts."""
+    escaped = "".join(_TEX.get(letter, letter) for letter in text)
+    return re.sub(r"\b(CHAIR)\\_([SI])\b", r"\1$_\2$", escaped)

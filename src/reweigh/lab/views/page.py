@@ -121,7 +121,7 @@ class Page:
 
     def latex(self) -> str:
         """Return tables as ``tabular``, words as comments; needs booktabs, and xcolor with its table option."""
-        blocks = [f"% {self.title}", f"% {self.lead}"]
+        blocks = [f"% {one}" for one in (self.title, self.lead) if one]
         for title, parts in self._plain():
             blocks += [f"% {title}"] if title else []
             blocks += [f"% {one}" if isinstance(one, str) else one.latex() for one in parts]

@@ -32,6 +32,9 @@ LONG_NAME = 14
 ABREAST = 4
 """A page shows at most this many columns with the interval beside the value; otherwise intervals go below."""
 
+WIDE = 10
+"""A page sets tables with more columns in small type."""
+
 ARROWS = {"lower": "↓", "higher": "↑"}
 Cell = str | int | float | Estimate | None
 Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
@@ -79,7 +82,7 @@ class Column:
         sign = "+" if self.signed else ""
         if isinstance(value, int) and not isinstance(value, bool):
             return f"{value:{sign},}{self.unit}"
-        return f"{value:{sign}z.{self.digits}f}{self.unit}"  # z: no -0.0
+        return f"{value:{sign}z,.{self.digits}f}{self.unit}"  # z: no -0.0
 
     def show(self, cell: Cell) -> tuple[str, str]:
         """Split a cell into its main text and the text of its interval."""
@@ -136,6 +139,10 @@ class Table:
         shades: Cells that are better or worse than a base, by row and column.
         second: Whether the second best of a column is underlined.
         links: Addresses of rows, for pages.
+        places: Which cells are the best and the second best, if the columns do not say so.
+        formats: How the numbers of a row are written, where rows and not columns say what they are.
+        names: How many columns at the left name the row; a name that repeats is shown once.
+        rules: Rows above which a line is drawn.
     """
 
     columns: Sequence[Column]
@@ -145,6 +152,10 @@ class Table:
     shades: Mapping[tuple[int, int], Shade] = field(default_factory=dict)
     second: bool = False
     links: Mapping[int, str] = field(default_factory=dict)
+    places: Mapping[tuple[int, int], Place] = field(default_factory=dict)
+    formats: Mapping[int, Column] = field(default_factory=dict)
+    names: int = 1
+    rules: Collection[int] = ()
     _places: dict[tuple[int, int], Place] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,7 +165,7 @@ class Table:
         object.__setattr__(self, "_places", self._find_places())
 
     def _find_places(self) -> dict[tuple[int, int], Place]:
-        found: dict[tuple[int, int], Place] = {}
+        found = dict(self.places)
         for index, column in enumerate(self.columns):
             if column.better is None or not column.ranked:
                 continue
@@ -170,7 +181,14 @@ class Table:
 
     def show(self, row: int, column: int) -> Shown:
         """Return a cell as every face shows it."""
-        head, cell = self.columns[column], self.rows[row][column]
+        cell = self.rows[row][column]
+        head = self.formats.get(row, self.columns[column])
+        if (
+            column < self.names - 1
+            and row
+            and self.rows[row][: column + 1] == self.rows[row - 1][: column + 1]
+        ):
+            cell = ""
         head = replace(head, signed=True) if row in self.changes else head
         main, interval = head.show(cell)
         link = self.links.get(row) if column == 0 else None
@@ -184,21 +202,22 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Adjacent columns of one group with their number, without the first column; empty without groups."""
-        found = [(name, len(list(some))) for name, some in groupby(one.group for one in self.columns[1:])]
+        """Adjacent columns of one group with their number, without the names; empty without groups."""
+        named = (one.group for one in self.columns[self.names :])
+        found = [(name, len(list(some))) for name, some in groupby(named)]
         return found if any(name for name, _ in found) else []
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """The first and last column of each named group, counted from one."""
-        ends = list(accumulate((width for _, width in self.groups), initial=1))
+        ends = list(accumulate((width for _, width in self.groups), initial=self.names))
         pairs = zip(self.groups, pairwise(ends), strict=True)
         return [(before + 1, last) for (name, _), (before, last) in pairs if name]
 
     @property
     def full_headings(self) -> list[str]:
         """The headings, with their groups if there are several."""
-        several = len(self.groups) > 2
+        several = len(self.groups) > 2 or len({one.heading for one in self.columns}) < len(self.columns)
         return [f"{one.group} {one.heading}".strip() if several else one.heading for one in self.columns]
 
     @property
@@ -209,9 +228,11 @@ class Table:
     @property
     def layout(self) -> str:
         """Classes for a page's layout: rows with long names, many intervals."""
+        wide = len(self.columns) > WIDE
         kinds = {
             "named": any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows),
-            "stacked": sum(map(self._has_interval, range(len(self.columns)))) > ABREAST,
+            "stacked": wide or sum(map(self._has_interval, range(len(self.columns)))) > ABREAST,
+            "wide-table": wide,
         }
         return " ".join(name for name, holds in kinds.items() if holds)
 
@@ -251,15 +272,15 @@ class Table:
         from rich.console import Group
         from rich.text import Text
 
-        columns = range(1, len(self.columns))
+        names, columns = list(range(self.names)), range(self.names, len(self.columns))
         beside, below = self._texts(" "), self._texts("\n")
-        whole = [one for one in (beside, below) if _fits(one, [0, *columns], width)]
-        in_parts = [one for one in (beside, below) if all(_fits(one, [0, j], width) for j in columns)]
+        whole = [one for one in (beside, below) if _fits(one, [*names, *columns], width)]
+        in_parts = [one for one in (beside, below) if all(_fits(one, [*names, j], width) for j in columns)]
         chosen = [*whole, *in_parts, below][0]
-        parts: list[list[int]] = [[0]]
+        parts = [list(names)]
         for j in columns:
-            if len(parts[-1]) > 1 and not _fits(chosen, [*parts[-1], j], width):
-                parts.append([0])
+            if len(parts[-1]) > self.names and not _fits(chosen, [*parts[-1], j], width):
+                parts.append(list(names))
             parts[-1].append(j)
         shown: list[RenderableType] = [self._part(chosen, part) for part in parts]
         return Group(*shown, *([Text(self.caption, style="dim italic")] if self.caption else []))
@@ -269,9 +290,12 @@ class Table:
         from rich.text import Text
 
         emphasis = {"best": "bold", "second": "underline", "": ""}
+        repeated = len({column.heading for column in self.columns}) < len(self.columns)
         found = []
         for j, column in enumerate(self.columns):
-            cells = [Text(column.heading)]
+            cells = [
+                Text(f"{column.group}\n{column.heading}" if repeated and column.group else column.heading)
+            ]
             for i in range(len(self.rows)):
                 one = self.show(i, j)
                 text = Text(one.text, f"{MARKS[one.shade][1]} {emphasis[one.place]}".strip())
@@ -295,7 +319,7 @@ class Table:
                 min_width=min(_across(texts[j]), 24 if j == 0 else 10) if words else None,
             )
         for i in range(1, len(self.rows) + 1):
-            table.add_row(*(texts[j][i] for j in columns))
+            table.add_row(*(texts[j][i] for j in columns), end_section=i in self.rules)
         return table
 
     def is_text(self, index: int) -> bool:

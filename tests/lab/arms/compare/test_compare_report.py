@@ -146,7 +146,7 @@ def test_latex():
     first, second = build_page(TABLE).latex().split(r"\end{tabular}")[:2]
     assert r"\multicolumn{2}{c}{CHAIR} & \multicolumn{2}{c}{Cost}" in first
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in first
-    assert r"CHAIR\_I $\downarrow$" in first
+    assert r"CHAIR$_I$ $\downarrow$" in first
     assert r"PAI & \cellcolor{blue!10}\underline{42.40} & \cellcolor{red!35}60.00" in first
     assert r"\textbf{39.00} {\scriptsize [35.50, 41.00]}" in first
     assert first.count(r" \\") == 2 + len(METHODS)

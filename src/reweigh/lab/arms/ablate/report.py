@@ -63,7 +63,7 @@ class Ablation:
         arms = {
             arm.name: {**arm.record(), "table_sha256": arm.table.fingerprint} for arm in self.plan.variants
         }
-        frame = Frame(self.found.rows, {**about, "reference": FULL, "arms": arms})
+        frame = Frame(self.found.rows, {**self.found.about, **about, "reference": FULL, "arms": arms})
         return Report(FILES, self.page(), numbers, frame)
 
     @property

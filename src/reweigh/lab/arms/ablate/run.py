@@ -264,7 +264,7 @@ def ablate(
     for arm in made.arms:
         edits = sum_edits(made.notes(arm)) if arm.notes else None
         rows += edit_rows({"benchmark": runs.task.name, "arm": arm.name}, edits, made.scored[arm.name].items)
-    return Frame(rows)
+    return Frame(rows, {"benchmarks": {runs.task.name: made.scored[BASE].about}})
 
 
 def observations_beside(table: str | Path) -> Observations | None:

@@ -70,6 +70,7 @@ def compare(
     about: dict[str, Any] = {
         "model": model,
         "reference": methods[0].name,
+        "benchmarks": {name: next(iter(found.values())).about for name, found in scored.items()},
         "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
         "memory": memory_of(benchmarks[0].model.get("device")),
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},

@@ -66,11 +66,13 @@ class Grid(Study):
         for one in found["grid"]:
             point = one["layer"], one["beta"]
             points.append((*point, one, CHOSEN if point == chosen else ""))
-        return Frame(
+        rows = (
             row(point[name], layer=layer, beta=beta, quantity=name, note=note)
             for layer, beta, point, note in points
             for name in FIGURES
         )
+        on = found["chosen_on"]
+        return Frame(rows, {"on": f"{on['records']:,} tuning records of {on['benchmark']}"})
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         base = frame.pick(layer=None)

@@ -145,7 +145,8 @@ class Tokens(Study):
     needs = (lambda material: least_images(material.calibration, "calibration images"), repeated_tokens)
 
     def compute(self, material: Material) -> Frame:
-        return decompose(material.observations(), **material.draws)
+        found = decompose(material.observations(), **material.draws)
+        return Frame(found.rows, {"on": f"{len(material.calibration):,} calibration images"})
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         [primary] = frame.pick(quantity=BETWEEN, weighting=BALANCED, least_images=PRIMARY)
