@@ -149,6 +149,37 @@ def test_a_stream_says_its_outcome_once_and_again_if_it_changes():
     assert "kv_transfer_params" not in "".join(stream_of([None, None]))
 
 
+def test_a_stream_with_an_inner_generator_says_the_same():
+    """From 0.33 on, the stream serializes chunks of an inner generator, whose last one has the parameters by itself."""
+
+    class Chat:
+        async def chat_completion_stream_generator(self, request, result_generator, request_id):
+            async for chunk in self.chat_completion_stream_generator_raw(
+                request, result_generator, request_id
+            ):
+                yield f"data: {json.dumps(chunk)}\n\n"
+            yield "data: [DONE]\n\n"
+
+        async def chat_completion_stream_generator_raw(self, request, result_generator, request_id):
+            async for result in result_generator:
+                last = {"kv_transfer_params": result.kv_transfer_params} if result.finished else {}
+                yield {"id": request_id, **last}
+
+    async def engine():
+        for count in range(3):
+            told = {"other": 1, "reweigh": EDITED}
+            yield Plain(finished=count == 2, kv_transfer_params=told)
+
+    async def run():
+        wrapped = streamed(Chat.chat_completion_stream_generator)
+        return [event async for event in wrapped(Chat(), {}, engine(), request_id="a")]
+
+    *events, done = asyncio.run(run())
+    assert done == "data: [DONE]\n\n"
+    told = [json.loads(event[6:]).get("kv_transfer_params") for event in events]
+    assert told == [{"reweigh": EDITED}, None, {"other": 1, "reweigh": EDITED}]
+
+
 WORDS = {1: " a", 2: " dog", 3: " cat", 4: " mat"}
 TABLE = ReferenceTable(2, 0.5, np.array([2, 3]), np.array([0.4, 0.3]), np.array([9, 9]), {})
 TOLD = {"edited": True, "beta": 1.5, "layer": 2}
