@@ -30,7 +30,7 @@ def test_the_three_commands_end_with_a_table_of_a_decoder_that_acts(tutorial):
     for words in commands(printed):
         ended = CliRunner().invoke(app, words[1:], catch_exceptions=False)
         assert ended.exit_code == 0, ended.output
-    assert "Texts" in ended.output
+    assert "Decoding and texts" in ended.output
     assert "12 records are too few, 100 are needed" in " ".join(ended.output.split())
     frame = reweigh.read(tutorial / "mine")
     assert frame.one(arm="mine", figure="unchanged").number <= 100 * 2 / 3

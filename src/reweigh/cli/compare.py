@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import RAY, ExperimentOptions, grouped, open_cluster
+from reweigh.cli.options import RAY, REGIME, ExperimentOptions, grouped, open_cluster
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def compare(
     method_option: list[str] = typer.Option(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
     ),
+    regime: str = REGIME,
     tune_all: bool = typer.Option(
         False,
         "--tune-all",
@@ -86,6 +87,7 @@ def compare(
         options = {name: {} for name in parse_methods(methods, list(DECODERS))}
     for name, given in parse_options(method_option, list(options)).items():
         options[name] |= given
+    options = {name: {"regime": regime, **given} for name, given in options.items()}
     if setup.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
     unsteered = steer.missing(options)

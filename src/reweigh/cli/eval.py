@@ -15,6 +15,7 @@ from reweigh.cli.options import (
     DECODER_OPTION,
     OPTION,
     RAY,
+    REGIME,
     ExperimentOptions,
     JudgeOptions,
     decoder_options,
@@ -42,6 +43,7 @@ def run(
     out: Path = typer.Option(..., "--out", "-o", help="Run folder; a stopped run resumes there."),
     decoder: str = DECODER,
     decoder_option: list[str] = DECODER_OPTION,
+    regime: str = REGIME,
     point: common.Point,
     setup: ExperimentOptions,
     shard: str = typer.Option(
@@ -62,7 +64,7 @@ def run(
     task = setup.task(benchmark, shard=shard)
     require_run(out, task.records)
     claim_scores(out)
-    given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force)
+    given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force, regime=regime)
     if ray is not None:
         new = _on_ray(setup, task, decoder, given, ray, out)
     else:

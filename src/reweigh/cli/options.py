@@ -30,6 +30,9 @@ DECODER = typer.Option(REWEIGH, "--decoder", help="reweigh, base, vcd, or anothe
 DECODER_OPTION = typer.Option(
     [], "--decoder-option", metavar="NAME=VALUE", help="Option of the decoder; repeatable."
 )
+REGIME = typer.Option(
+    "own", "--regime", help="own: as the authors of each decoder decode; greedy or sampling: all alike."
+)
 BENCHMARK = typer.Option(
     None,
     "--benchmark",
@@ -220,12 +223,12 @@ def open_cluster(ray: str) -> Cluster:
 
 
 def decoder_options(
-    decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool
+    decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool, regime: str = "own"
 ) -> dict[str, Any]:
     """Return the decoder's options, checked; table, layer and beta are passed only to a decoder that needs a table."""
     from reweigh.rivals import DECODERS, check_options
 
-    entry, options = DECODERS[decoder], parse_options(texts)
+    entry, options = DECODERS[decoder], {"regime": regime, **parse_options(texts)}
     if entry.needs_table:
         options = {**point.options(model), "force": force, **options}
     elif given := point.given():

@@ -17,7 +17,7 @@ from reweigh.engines.session import Session, tie
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.processor import processor_of
 from reweigh.registry import Registry
-from reweigh.rivals.tools.options import check_options
+from reweigh.rivals.tools.options import OWN, REGIME, REGIMES, check_options
 
 __all__ = ["DECODERS", "Decoder", "Session", "check_options", "decoder"]
 
@@ -63,7 +63,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
 )
 
 
-def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Session:
+def decoder(name: str, model: Any, processor: Any = None, *, regime: str = OWN, **options: Any) -> Session:
     """Attach a decoder to a model; inside the returned context the model's own ``generate`` uses it.
 
     Args:
@@ -71,6 +71,8 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
         model: A transformers vision-language model (any causal model for decoders that need no image).
         processor: Its processor; ``describe`` and decoders that write a prompt of their own need it. If not given, the
             one beside the model, found by the name or path that it was loaded from.
+        regime: ``own`` for the authors' way to decode in runs and comparisons, ``greedy``, or ``sampling``; what a method
+            itself needs (OPERA's beams, a baseline's sampling) stays.
         options: The decoder's own options; the official defaults where they are left out.
 
     Examples:
@@ -85,9 +87,10 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
         'The image shows a market with a'
     """
     entry = DECODERS[name]
-    check_options(name, entry, options)
+    check_options(name, entry, {REGIME: regime, **options})
     processor = processor_of(model) if processor is None else processor
     made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
     made.name, made.options = name, options
+    made.regime = REGIMES.get(regime, made.regime)
     session: Session = tie(made, model, processor)
     return session

@@ -14,8 +14,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from reweigh.engines.base import Decoder
-from reweigh.errors import InputError
+from reweigh.engines.base import GREEDY, SAMPLING, Decoder
+from reweigh.errors import InputError, require_known
 
 KINDS = {
     bool: "true or false",
@@ -26,8 +26,20 @@ KINDS = {
 }
 
 
+REGIME, OWN = "regime", "own"
+"""The option that every decoder has, and its default: how the authors decode."""
+REGIMES: Mapping[str, Mapping[str, Any]] = {"greedy": GREEDY, "sampling": SAMPLING}
+
+
+def check_regime(regime: Any) -> None:
+    """Refuse a regime that is not known."""
+    require_known("regime", [regime], [OWN, *REGIMES])
+
+
 def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -> None:
     """Refuse an option that a decoder does not know or whose type is wrong, and name what it takes."""
+    check_regime(options.get(REGIME, OWN))
+    options = {option: value for option, value in options.items() if option != REGIME}
     signature = inspect.signature(entry)
     known = [
         parameter.name

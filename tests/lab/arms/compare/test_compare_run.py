@@ -145,6 +145,27 @@ def test_each_method_answers_in_its_own_regime(checkpoint):
     }
 
 
+def test_one_regime_for_all_replaces_that_of_the_authors(checkpoint):
+    model, processor = load(checkpoint("llava"))
+
+    def words(name, **options):
+        method = make_method(name, model, processor, options)
+        assert "regime" not in method.decoding["options"], "it is no option of the decoder"
+        return method.regime_in_words(), method.decoding["generation"]
+
+    assert words("vcd", regime="own")[0] == "sampling"
+    said, recorded = words("vcd", regime="greedy")
+    assert said == "greedy"
+    assert recorded == {"do_sample": False, "num_beams": 1}, (
+        "a run of another regime is refused in its folder"
+    )
+    assert words("dola", regime="greedy")[0] == "greedy, repetition penalty 1.2", "its own option"
+    assert words("pai", regime="sampling")[0] == "sampling"
+    assert words("beam", regime="greedy")[0] == "5 beams", "a baseline is its regime"
+    with pytest.raises(UnknownNameError, match="did you mean greedy"):
+        make_method("vcd", model, processor, {"regime": "greed"})
+
+
 class Recorder:
     """A session that notes what it is asked, and when it is timed."""
 

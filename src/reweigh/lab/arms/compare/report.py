@@ -21,10 +21,14 @@ from reweigh.lab.views.examples import example, highest
 from reweigh.lab.views.html import legend, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
-from reweigh.lab.views.table import Column
+from reweigh.lab.views.table import Column, Table
 
 FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json")
 CHIEF = "ReWEIGH"
+MIXED = (
+    "Where the decoding differs from the base's, so does more than the method: --regime greedy or --regime sampling decodes "
+    "all alike."
+)
 COST, LATENCY = "Cost", "Lat."
 TEXTS = {
     "unfinished": Column("unfinished", unit="%"),
@@ -67,12 +71,14 @@ class Comparison:
     def caption(self) -> list[str]:
         """Return the notes, with how each method was run and why some were not."""
         served = [one for one in self.methods if one.reason is None]
-        regimes = "; ".join(f"{one.title}: {one.regime_in_words()}" for one in served)
+        regimes = [f"{one.title}: {one.regime_in_words()}" for one in served]
+        mixed = len({one.regime_in_words() for one in served}) > 1
         settings = {one.title: settings_in_words(one.decoding) for one in served}
         own = [f"{title}: {words}" for title, words in settings.items() if words != DEFAULTS]
         return [
             *self.notes,
-            f"Each method is answered and timed in its own decoding regime ({regimes}).",
+            f"Methods are answered and timed as they decode here ({'; '.join(regimes)}).",
+            *([MIXED] if mixed else []),
             *([f"Settings: {'; '.join([*own, f'all others: {DEFAULTS}'])}."] if own else []),
             *(f"{one.title} was not run: {one.reason}." for one in self.methods if one.reason is not None),
         ]
@@ -124,8 +130,13 @@ def build_page(made: Comparison) -> Page:
         if made.contrast.frame.pick(benchmark=name, figure=figure)
     ]
     if columns:
-        texts = replace(replace(made.contrast, columns=columns).values, caption="")
-        page.section("Texts").table(texts, fold=len(made.methods))
+        texts = replace(made.contrast, columns=columns).values
+        rows = [
+            [title, method.regime_in_words() if method.reason is None else "", *cells]
+            for method, (title, *cells) in zip(made.methods, texts.rows, strict=True)
+        ]
+        heads = [texts.columns[0], Column("decoding"), *texts.columns[1:]]
+        page.section("Decoding and texts").table(Table(heads, rows), fold=len(rows))
     _add_quality_over_cost(page, made)
     for name, found in made.scored.items():
         _add_examples(page, name, found, made)
