@@ -28,7 +28,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def world() -> Served:
     model, processor = embedded_model()
-    return Served(model, processor, name="reweigh-world", table=table_path(), world=True)
+    others = ("beam", "code", "opera", "vcd")
+    return Served(model, processor, name="reweigh-world", table=table_path(), decoders=others, world=True)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from unittest.mock import Mock
 
@@ -270,23 +271,64 @@ def test_what_is_not_http_gets_an_answer_in_json(house):
         assert b"bad_request" in found or not found
 
 
-def test_bodies_that_arrive_are_bounded_in_number_and_bytes(serving):
-    small = serving(Bounds(queue=3, body_bytes=1000))
+def test_unfinished_bodies_take_no_place_in_the_queue(serving):
+    small = serving(Bounds(queue=2))
     with contextlib.ExitStack() as stack:
-        for path in ("/inspect/measure", "/inspect/heat", "/v1/chat/completions"):
-            stack.enter_context(connect(small)).sendall(head(path, 900) + b" " * 100)
-        _until(lambda: small.server.scheduler._arriving == 3)
-        for path in ("/inspect/check", "/v1/chat/completions"):
-            answer = httpx.post(small.url + path, content=b"{}", headers=JSON)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+        for _ in range(3):
+            for path in ("/inspect/measure", "/inspect/heat", "/v1/chat/completions"):
+                stack.enter_context(connect(small)).sendall(head(path, 900) + b" " * 100)
+        _until(lambda: small.server.scheduler._held.total() == 900)
+        answer = httpx.post(f"{small.url}/v1/chat/completions", json=chat(), timeout=60)
+        assert answer.status_code == 200
+
+
+def test_requests_being_prepared_fill_the_queue_and_health_reports_it(serving, world, monkeypatch):
+    go_on, real = threading.Event(), world.prepare
+    monkeypatch.setattr(world, "prepare", lambda *given, **named: go_on.wait(60) and real(*given, **named))
+    small = serving(Bounds(queue=2))
+
+    def ask(client):
+        headers = {"X-Forwarded-For": client}
+        return httpx.post(f"{small.url}/v1/chat/completions", json=chat(), headers=headers, timeout=60)
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            first = pool.submit(ask, "192.0.2.1")
+            _until(lambda: small.server.scheduler._arriving.total() == 1)
+            assert ask("192.0.2.1").status_code == 429
+            assert httpx.get(f"{small.url}/health").status_code == 200
+            second = pool.submit(ask, "192.0.2.2")
+            _until(lambda: small.server.scheduler._arriving.total() == 2)
+            health = httpx.get(f"{small.url}/health")
+            assert (health.status_code, health.json()["status"]) == (503, "queue full")
+            assert ask("192.0.2.3").json()["error"]["code"] == "queue_full"
+        finally:
+            go_on.set()
+        assert [one.result().status_code for one in (first, second)] == [200, 200]
+    assert httpx.get(f"{small.url}/health").status_code == 200
+
+
+def test_bytes_of_bodies_are_bounded_together_and_for_each_client(serving):
     full = serving(Bounds(body_bytes=1000))
+
+    def send(client):
+        sent = head("/inspect/check", 1000)[:-2] + f"X-Forwarded-For: {client}\r\n\r\n".encode()
+        stack.enter_context(connect(full)).sendall(sent + b" " * 999)
+
+    def status(client):
+        headers = {**JSON, "X-Forwarded-For": client}
+        return httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=headers).status_code
+
     with contextlib.ExitStack() as stack:
-        for _ in range(8):
-            stack.enter_context(connect(full)).sendall(head("/inspect/check", 1000) + b" " * 999)
-        _until(lambda: full.server.scheduler._held == 8 * 999)
-        answer = httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=JSON)
-        assert answer.status_code == 429
-    _until(lambda: full.server.scheduler._held == 0)
+        for _ in range(4):
+            send("192.0.2.1")
+        _until(lambda: full.server.scheduler._held.total() == 4 * 999)
+        assert (status("192.0.2.1"), status("192.0.2.2")) == (429, 400)
+        for _ in range(4):
+            send("192.0.2.2")
+        _until(lambda: full.server.scheduler._held.total() == 8 * 999)
+        assert status("192.0.2.3") == 429
+    _until(lambda: full.server.scheduler._held.total() == 0)
     assert httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=JSON).status_code == 400
 
 
@@ -352,7 +394,7 @@ def test_questions_of_the_page_and_chats_take_turns(world):
         await scheduler.stop()
 
     asyncio.run(both())
-    assert done == ["task 0", "row", "task 1", "task 2", "row"]
+    assert done == ["task 0", "row", "task 1", "row", "task 2"]
 
 
 def test_a_question_that_is_given_up_leaves_the_model_to_others(world):
@@ -548,7 +590,8 @@ def test_rows_without_clients_do_not_fill_the_queue(world):
     metrics = Metrics()
     scheduler = Scheduler(Bounds(queue=2), metrics, world.recall)
     rows = [Row(place, None, world.reweigh(), lambda piece: None) for place in range(2)]
-    scheduler.submit(rows)
+    scheduler.submit(rows[:1], "one")
+    scheduler.submit(rows[1:], "two")
     assert not scheduler.takes_more()
     rows[0].left = True
     assert scheduler.takes_more()

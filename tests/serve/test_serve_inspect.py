@@ -166,6 +166,8 @@ def test_a_server_without_table_serves_the_rest(world, running_server):
     assert facts["reweigh"]["layers"] == []
     assert "reweigh" not in {one["name"] for one in facts["decoders"]}
     asked = {"model": "plain", "messages": [user(picture(0))], "max_tokens": 4}
+    refused = httpx.post(f"{running.url}/v1/chat/completions", json={**asked, "reweigh": {"decoder": "vcd"}})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "decoder_not_offered")
     client = running.client()
     answer = client.chat.completions.create(**asked, extra_body={"reweigh": {"evidence": True}})
     assert [token["dmrr"] for token in answer.choices[0].reweigh["tokens"]] == [None] * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter
+from functools import partial
 
 import httpx
 import openai
@@ -12,6 +13,7 @@ import pytest
 from live import picture, user
 
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.thread import SingleThread
 
 MODEL = "reweigh-world"
 SCENES = 8
@@ -54,7 +56,7 @@ def expected(reference):
 @pytest.mark.slow
 def test_three_hundred_at_once_get_their_own_answers(serving, expected):
     """Betas, lengths, images, streams and single answers mixed: each is what the library writes alone."""
-    busy = serving(Bounds(queue=300))
+    busy = serving(Bounds(queue=600))  # half of it for one client
     jobs = [(place % SCENES, BETAS[place % 3 > 0], 4 + place % 40, place % 2) for place in range(300)]
 
     async def ask(client, number, beta, length, stream):
@@ -101,7 +103,7 @@ def test_a_batch_mixes_betas_lengths_and_pictures(serving, expected):
 
 
 def test_429_only_beyond_the_queue(serving):
-    full = serving(Bounds(queue=4, batch=1))
+    full = serving(Bounds(queue=8, batch=1))
 
     async def all_of_them():
         async with full.client_async() as client:
@@ -165,7 +167,7 @@ def test_evidence_of_a_picture_is_measured_once(serving):
 
 
 def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
-    """The longest waiting row leads; rivals are decoded alone."""
+    """The row whose turn it is leads; rivals are decoded alone."""
     from reweigh.serve.monitor import Metrics
     from reweigh.serve.row import Row
     from reweigh.serve.scheduler import Scheduler
@@ -183,12 +185,74 @@ def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
     ]
     sessions += [world.reweigh(), world.session("vcd", None)]
     rows = [Row(place, prepared, session, lambda piece: None) for place, session in enumerate(sessions)]
-    scheduler.submit(rows)
+    for row in rows:
+        scheduler.submit([row])
     rows[3].left = True
     taken = []
     while scheduler._waiting:
         taken.append([row.index for row in scheduler._take()])
     assert taken == [[0, 2, 5], [1], [4], [6]]
+
+
+def test_short_work_waits_for_one_batch_only_and_clients_take_turns(world):
+    """Eight requests of 16 choices, then one for a single answer, by the same client and by another one."""
+    from reweigh.serve.monitor import Metrics
+    from reweigh.serve.row import Row
+    from reweigh.serve.scheduler import Scheduler
+    from reweigh.serve.wire import Conversation
+
+    messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
+    prepared = world.prepare(messages, [])
+    scheduler = Scheduler(Bounds(batch=16, queue=512), Metrics(), world.recall)
+
+    def submit(count, client="one"):
+        rows = [Row(place, prepared, world.reweigh(), lambda piece: None) for place in range(count)]
+        scheduler.submit(rows, client)
+        return rows
+
+    whole = [submit(16) for _ in range(8)]
+    first = scheduler._take()
+    assert [row.index for row in first] == [0] * 8 + [1] * 8
+    (same,), (other,) = submit(1), submit(1, "two")
+    many = [submit(1)[0] for _ in range(100)]
+    second = scheduler._take()
+    assert same in second
+    assert second.index(other) < 2
+    assert sum(row.client == "one" for row in second) == 15
+    taken = [*first, *second]
+    while scheduler._waiting:
+        taken += scheduler._take()
+    assert set(taken) == {row for rows in whole for row in rows} | {same, other, *many}
+    assert taken.index(whole[0][5]) < taken.index(many[-1]), "what is long does not starve either"
+
+
+def test_one_client_gets_half_of_the_queue_and_of_the_threads_turns(world):
+    from reweigh.serve.monitor import Metrics
+    from reweigh.serve.problem import Problem
+    from reweigh.serve.row import Row
+    from reweigh.serve.scheduler import Scheduler
+
+    scheduler = Scheduler(Bounds(queue=5), Metrics(), world.recall)
+    rows = [Row(place, None, world.reweigh(), lambda piece: None) for place in range(9)]
+    scheduler.submit(rows[:3], "one")
+    with pytest.raises(Problem, match="half of them"):
+        scheduler.submit(rows[3:4], "one")
+    scheduler.submit(rows[4:6], "two")
+    assert not scheduler.takes_more()
+    with pytest.raises(Problem, match="full"):
+        scheduler.submit(rows[6:7], "three")
+
+    done = []
+
+    async def several():
+        thread = SingleThread("test")
+        async with asyncio.TaskGroup() as group:
+            for client in ("one", "one", "one", "two"):
+                group.create_task(thread.run(partial(done.append, client), client))
+        thread.shutdown()
+
+    asyncio.run(several())
+    assert done == ["one", "two", "one", "one"]
 
 
 def test_a_stopped_scheduler_finishes_what_waits(world):

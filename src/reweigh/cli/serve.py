@@ -86,6 +86,12 @@ def serve(
     ),
     layer: int = common.LAYER,
     beta: float = common.BETA,
+    decoder: list[str] = typer.Option(
+        [],
+        "--decoder",
+        metavar="NAME",
+        help="Let requests choose this decoder too, repeatable; many take seconds of the model's time.",
+    ),
     host: str = typer.Option("127.0.0.1", help="Address to listen on; other machines need a key."),
     port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 picks a free one."),
     name: str = typer.Option(
@@ -113,12 +119,13 @@ def serve(
     """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
-    with the base model and the other decoders. --layer and --beta are those of the default table; each other table has
+    with the base model. --layer and --beta are those of the default table; each other table has
     its own. Ctrl-C finishes the answers being decoded; SIGHUP reads the tables again. --json writes the log as JSON.
     """
     from reweigh.serve.bounds import is_loopback, listen, require_extra
 
     require_extra()
+    from reweigh.rivals import DECODERS
     from reweigh.serve.app import Server
     from reweigh.serve.fetch import Fetcher
     from reweigh.serve.run import run
@@ -130,6 +137,7 @@ def serve(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
             hint=f"export {KEY}=..., or pass --without-key",
         )
+    require_known("decoder", decoder, DECODERS)
     bounds = Bounds.of({**context.meta.get(LIMIT, {}), **parse_options(limit)})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     tables, default = _tables(model, name_tables(table), layer, beta)
@@ -144,6 +152,7 @@ def serve(
             tables=tables,
             layer=layer,
             beta=beta,
+            decoders=decoder,
             template=loading.template,
             force=force,
             world=model == common.WORLD,

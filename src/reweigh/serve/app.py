@@ -88,7 +88,7 @@ class Server:
         self._lanes = [SingleThread(f"reweigh-prepare-{lane}") for lane in LANES]
         for lane, thread in zip(LANES, self._lanes, strict=True):
             told = f"Requests with {lane} pictures that wait to be prepared or are."
-            self.metrics.watch(f"reweigh_preparing_{lane}_pictures", told, partial(getattr, thread, "works"))
+            self.metrics.watch(f"reweigh_preparing_{lane}_pictures", told, thread.works)
 
     def app(self) -> FastAPI:
         """Build the ASGI application."""
@@ -141,7 +141,7 @@ class Server:
         begin = time.monotonic()
         async with self._arrival(request, self._parse_chat) as (asked, prepared, answers):
             made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
-            rows = await answers.within(self._lanes[0].run(made))
+            rows = await answers.within(self._lanes[0].run(made, answers.client))
             answers.submit(rows)
         reply = Reply(self.served.name, asked, rows)
         note: dict[str, Any] = request.scope["state"]["note"]
@@ -196,17 +196,21 @@ class Server:
     ) -> AsyncIterator[tuple[Asked, Prepared, Answers]]:
         """Read and prepare a request; yield what is asked, its inputs, and where its answers go.
 
-        Until the block ends, the request counts as arriving; arriving requests are bounded in number and bytes.
+        Until the block ends, the request counts as arriving: from its first byte its bytes are bounded, and once its
+        body is complete it has a place in the queue.
         """
+        client = "" if request.client is None else request.client.host
         deadline = Deadline(self.bounds.seconds)
-        with self.scheduler.arriving() as hold:
-            asked = read(await read_body(request, self.bounds, hold))
-            answers = Answers(self.scheduler, deadline, request.receive)
-            try:
-                yield asked, await answers.within(self._prepare(asked, deadline, hold)), answers
-            except BaseException:
-                answers.close()
-                raise
+        with self.scheduler.receiving(client) as hold:
+            body = await read_body(request, self.bounds, hold)
+            with self.scheduler.arriving(client):
+                asked = read(body)
+                answers = Answers(self.scheduler, deadline, request.receive, client)
+                try:
+                    yield asked, await answers.within(self._prepare(asked, answers, hold)), answers
+                except BaseException:
+                    answers.close()
+                    raise
 
     def _parse_chat(self, body: bytes) -> ChatRequest:
         asked = parse(ChatRequest, body)
@@ -219,9 +223,8 @@ class Server:
                 "model", name, self.served.names, param="model", code="model_not_found", status=404
             )
 
-    async def _prepare(
-        self, asked: Conversation, deadline: Deadline, hold: Callable[[int], None]
-    ) -> Prepared:
+    async def _prepare(self, asked: Conversation, answers: Answers, hold: Callable[[int], None]) -> Prepared:
+        deadline = answers.deadline
         characters, tokens = sum(map(len, asked.texts)), self.bounds.prompt_tokens
         if characters > CHARACTERS_PER_TOKEN * tokens:
             told = f"the messages have {characters:,} characters, more than any prompt of {tokens:,} tokens"
@@ -242,7 +245,7 @@ class Server:
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)
             return prepared
 
-        return await self._lanes[lane].run(work)
+        return await self._lanes[lane].run(work, answers.client)
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""
@@ -347,7 +350,7 @@ class Server:
                 def answer() -> Response:
                     return JSONResponse(found if report is None else report(self.served, asked, found))
 
-                return await answers.within(self._lanes[0].run(answer))
+                return await answers.within(self._lanes[0].run(answer, answers.client))
 
         return handle
 
@@ -358,7 +361,7 @@ class Server:
             answers.deadline.check()
             return work()
 
-        return await answers.within(self.scheduler.run(in_time))
+        return await answers.within(self.scheduler.run(in_time, answers.client))
 
     @contextmanager
     def _closing(self, answers: Answers) -> Iterator[Answers]:
@@ -371,7 +374,8 @@ class Server:
             answers.close()
 
     def _answers(self, request: Request) -> Answers:
-        return Answers(self.scheduler, Deadline(self.bounds.seconds), request.receive)
+        client = "" if request.client is None else request.client.host
+        return Answers(self.scheduler, Deadline(self.bounds.seconds), request.receive, client)
 
     def _client_left(self, _request: Request, _error: Any) -> Response:
         self.metrics.left.inc()

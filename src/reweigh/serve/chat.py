@@ -20,7 +20,7 @@ from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, invalid, problem_of
 from reweigh.serve.row import Piece, Row, Sampling
 from reweigh.serve.scheduler import Answers
-from reweigh.serve.served import UNEDITED, Served
+from reweigh.serve.served import BASE, Served
 from reweigh.serve.wire import ChatRequest, unknown_name
 from reweigh.text import replace_surrogates
 
@@ -103,11 +103,14 @@ def _decoder(served: Served, asked: ChatRequest) -> str:
         and "decoder" not in options.model_fields_set
         and chosen == (None, None, None)
     ):
-        return "base"
-    if options.decoder not in DECODERS:
-        offered = [one["name"] for one in served.decoders()]
-        raise unknown_name("decoder", options.decoder, offered, param="reweigh.decoder")
-    return options.decoder
+        return BASE
+    name, offered = options.decoder, served.offered
+    if name in DECODERS and name not in (*offered, "reweigh"):
+        told = f"this server does not offer the decoder {name}; it offers {', '.join(offered)}"
+        raise invalid("reweigh.decoder", told, code="decoder_not_offered")
+    if name not in DECODERS:
+        raise unknown_name("decoder", name, offered, param="reweigh.decoder")
+    return name
 
 
 def _table(served: Served, asked: ChatRequest) -> str | None:
@@ -127,7 +130,7 @@ def _table(served: Served, asked: ChatRequest) -> str | None:
 def _betas(session: Session, asked: ChatRequest, name: str) -> list[float]:
     """Return the beta of each choice."""
     given = asked.options.beta
-    if name in UNEDITED or not isinstance(session, Attached):
+    if name == BASE or not isinstance(session, Attached):
         if given is not None:
             raise invalid("reweigh.beta", f"reweigh.beta belongs to the decoder reweigh, not to {name}")
         return [0.0] * asked.n

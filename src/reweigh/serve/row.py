@@ -112,6 +112,8 @@ class Row:
         written: Tokens written so far.
         done: Whether its last piece was sent.
         changed: Steps at which the edit put another token first.
+        client: Whose it is.
+        order: When it is its turn among its client's rows.
     """
 
     index: int
@@ -133,6 +135,8 @@ class Row:
     written: int = 0
     done: bool = False
     changed: int = 0
+    client: str = ""
+    order: int = 0
 
     def end(self, piece: Piece) -> None:
         """Send the last piece."""

@@ -1,6 +1,7 @@
 """The queue, and the one thread that runs the model; compatible rows are decoded together.
 
-New rows join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
+Clients take turns, and so do the requests of each client: a short request never waits for all choices of another. New
+rows join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
 at its next token. One thread, because several families keep the state of a generation on the model itself.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -30,13 +31,15 @@ GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
 BODIES = 8
 """How many bodies of the maximum size may be in memory at once."""
+CLIENTS = 2
+"""One client gets at most one of so many shares of the queue and of the bytes in memory."""
 
 
 class Scheduler:
     """Decodes waiting rows in batches.
 
-    It belongs to the event loop, so nothing here needs a lock between threads. Batches and other work of the model take
-    turns in the model's thread, first come, first served.
+    One client has at most half of the queue and of the bytes in memory. All belongs to the event loop, so nothing here
+    needs a lock between threads. Batches and other work of the model take turns in the model's thread.
     """
 
     def __init__(
@@ -46,11 +49,12 @@ class Scheduler:
         self._metrics = metrics
         self._recall = recall
         self._hidden = tuple(hidden)
-        self._waiting: deque[Row] = deque()
+        self._waiting: list[Row] = []
         self._running = 0
-        self._tasks = 0
-        self._arriving = 0
-        self._held = 0
+        self._requests = 0
+        self._tasks: Counter[str] = Counter()
+        self._arriving: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
         self._stopping = False
         self._batch_seconds = 1.0
         self._changed = asyncio.Event()
@@ -72,49 +76,56 @@ class Scheduler:
         await asyncio.to_thread(self._thread.shutdown)
 
     @contextmanager
-    def arriving(self) -> Iterator[Callable[[int], None]]:
-        """Announce a request that is being read and prepared, so that the next batch waits for it briefly.
-
-        Yields a function that counts the bytes it holds; it refuses when all requests together hold too many.
-        """
+    def receiving(self, client: str) -> Iterator[Callable[[int], None]]:
+        """Read a request. Yields a function that counts the bytes it holds; it refuses when there are too many."""
         held = 0
-        if self._arriving >= self._bounds.queue:
-            raise self._full()
-        self._arriving += 1
 
         def hold(count: int) -> None:
             nonlocal held
-            if self._held + count > BODIES * self._bounds.body_bytes:
-                raise self._full()
-            self._held += count
+            self._take_share(self._held, client, count, BODIES * self._bounds.body_bytes)
             held += count
 
         try:
             yield hold
         finally:
-            self._held -= held
-            self._arriving -= 1
+            _give_back(self._held, client, held)
+
+    @contextmanager
+    def arriving(self, client: str) -> Iterator[None]:
+        """Prepare a request whose body has arrived; the next batch waits for it briefly."""
+        self._take_share(self._arriving, client, 1, self._bounds.queue)
+        try:
+            yield
+        finally:
+            _give_back(self._arriving, client, 1)
             self._changed.set()
 
-    def submit(self, rows: Sequence[Row]) -> None:
+    def submit(self, rows: Sequence[Row], client: str = "") -> None:
         """Queue rows for a batch, or refuse them all if the queue is full."""
         self._require_running()
-        self._waiting = deque(row for row in self._waiting if not row.left)
-        if len(self._waiting) + len(rows) > self._bounds.queue:
-            raise self._full()
+        self._waiting = [row for row in self._waiting if not row.left]
+        waiting = Counter(row.client for row in self._waiting)
+        self._take_share(waiting, client, len(rows), self._bounds.queue)
+        for place, row in enumerate(rows):
+            row.client, row.order = client, self._requests + place * self._bounds.batch
+        self._requests += 1
         self._waiting.extend(rows)
         self._changed.set()
 
-    async def run(self, task: Callable[[], T]) -> T:
+    async def run(self, task: Callable[[], T], client: str = "") -> T:
         """Run another task in the model's thread, when it is its turn."""
         self._require_running()
-        if self._tasks >= self._bounds.queue:
-            raise self._full()
-        self._tasks += 1
+        self._take_share(self._tasks, client, 1, self._bounds.queue)
         try:
-            return await self._thread.run(task)
+            return await self._thread.run(task, client)
         finally:
-            self._tasks -= 1
+            _give_back(self._tasks, client, 1)
+
+    def _take_share(self, taken: Counter[str], client: str, count: int, most: int) -> None:
+        """Count what a client takes, or refuse it: half of what there is at most."""
+        if taken.total() + count > most or taken[client] + count > math.ceil(most / CLIENTS):
+            raise self._full()
+        taken[client] += count
 
     def busy_seconds(self) -> float:
         """Return how long the model's thread has been busy with one piece of work; 0 while it waits."""
@@ -122,7 +133,7 @@ class Scheduler:
 
     def takes_more(self) -> bool:
         """Whether the queue has room."""
-        return not self._stopping and self._waiting_rows() < self._bounds.queue
+        return not self._stopping and self._waiting_rows() + self._arriving.total() < self._bounds.queue
 
     def _waiting_rows(self) -> int:
         """Count the waiting rows whose clients are still there."""
@@ -133,7 +144,7 @@ class Scheduler:
         seconds = max(1, math.ceil(batches * self._batch_seconds))
         return Problem(
             429,
-            f"the queue is full; this server queues at most {self._bounds.queue} answers",
+            f"the queue is full; this server queues at most {self._bounds.queue} answers, half of them for one client",
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
@@ -155,7 +166,7 @@ class Scheduler:
         """Decode the next batch; keep no reference to it afterwards."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GATHER_SECONDS):
-                while self._arriving and len(self._waiting) < self._bounds.batch:
+                while self._arriving.total() and len(self._waiting) < self._bounds.batch:
                     self._changed.clear()
                     await self._changed.wait()
         rows = self._take()
@@ -167,13 +178,11 @@ class Scheduler:
         self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
 
     def _take(self) -> list[Row]:
-        """Take the row that has waited longest and those behind it that can be decoded with it."""
+        """Take the row whose turn it is and those behind it that can be decoded with it."""
         taken: list[Row] = []
-        rest: deque[Row] = deque()
+        rest: list[Row] = []
         shapes = None
-        for row in self._waiting:
-            if row.left:
-                continue
+        for row in in_turn(row for row in self._waiting if not row.left):
             if not taken:
                 taken, shapes = [row], row.prepared.shapes
             elif (
@@ -212,6 +221,26 @@ class Scheduler:
                 row.fail(Problem(500, "the answer ended early", code="internal_error"))
 
 
+def in_turn(rows: Iterable[Row]) -> list[Row]:
+    """Sort rows: one of each client, then a second of each, and so on; those that have waited longest come first.
+
+    Of one client, a request's second row comes after the first rows of the next 16 requests (with batches of 16), not
+    after all that arrive later: nothing waits forever.
+    """
+    turns: Counter[str] = Counter()
+    ranked = []
+    for row in sorted(rows, key=lambda row: row.order):
+        ranked.append((turns[row.client], row))
+        turns[row.client] += 1
+    return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _give_back(taken: Counter[str], client: str, count: int) -> None:
+    taken[client] -= count
+    if not taken[client]:
+        del taken[client]
+
+
 def _shares(row: Row) -> bool:
     """Whether a row may share a batch; rivals that draw noise or search beams would depend on their neighbors."""
     return not row.session.decoder.is_rival and streams(row.session)
@@ -228,11 +257,17 @@ class Answers:
         scheduler: Decodes the rows.
         deadline: When all answers must be complete.
         receive: The request's ASGI channel, which reports that the client has disconnected.
+        client: The client's address.
     """
 
     def __init__(
-        self, scheduler: Scheduler, deadline: Deadline, receive: Callable[[], Awaitable[Any]]
+        self,
+        scheduler: Scheduler,
+        deadline: Deadline,
+        receive: Callable[[], Awaitable[Any]],
+        client: str = "",
     ) -> None:
+        self.client = client
         self._scheduler = scheduler
         self._loop = asyncio.get_running_loop()
         self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
@@ -250,7 +285,7 @@ class Answers:
     def submit(self, rows: Sequence[Row]) -> None:
         """Queue the rows for a batch."""
         self._rows = rows
-        self._scheduler.submit(rows)
+        self._scheduler.submit(rows, self.client)
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yield all pieces as they come, up to the last piece of the last row.

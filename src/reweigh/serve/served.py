@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 Source = str | Path
 
-UNEDITED = frozenset({"base", "greedy"})
-"""Decoders equal to ReWEIGH with beta 0, bit for bit; they can share its batch and be traced."""
+BASE = "base"
+"""The decoder equal to ReWEIGH with beta 0, bit for bit; it shares its batch and can be traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,8 @@ class Served:
         tables: Further tables by name, each with the layer and beta recorded with it.
         layer: Layer of ``table``, if its folder holds several; the recorded point's if not given.
         beta: Maximum penalty with ``table``; the recorded point's if not given.
+        decoders: Decoders that requests may choose besides ReWEIGH and the base model; each may cost seconds of the
+            model's time for one answer.
         cache: Where evidence of pictures is cached.
         template: Prompt template, for processors without a chat template.
         world: Whether it is the embedded model, whose scenes the page can show.
@@ -81,6 +82,7 @@ class Served:
         tables: Mapping[str, Source] | None = None,
         layer: int | None = None,
         beta: float | None = None,
+        decoders: Sequence[str] = (),
         cache: Memory | None = None,
         template: Template | None = None,
         force: bool = False,
@@ -111,14 +113,14 @@ class Served:
         # a bare name ("table") tells nothing, and is a word of many messages
         self.hidden = tuple(path for path in paths - {name} if "/" in path or "\\" in path)
         self._tables: dict[str, Table] = {}
-        self._rivals: dict[str, Session] = {}
-        self._lock = threading.Lock()
         # Tokenizers refuse to be set up in one thread while another decodes with them.
         self.processors = [copy.deepcopy(processor) for _ in LANES]
         self.examined, self.reason = self._examine()
         if self.reason is None:
             self._tables = self._read_all()
             self._warm_up()
+        others = {*decoders} - {BASE, "reweigh"} | ({BASE} if self.reason else set())
+        self._others = {name: decoder(name, model, processor) for name in others}
 
     def reload(self) -> dict[str, dict[str, Any]]:
         """Read all tables again, all or nothing; sessions that are in use stay as they are.
@@ -234,15 +236,11 @@ class Served:
 
     def session(self, name: str, layer: int | None = None, table: str | None = None) -> Session:
         """Return the session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
-        if name == "reweigh" or (name in UNEDITED and self.reason is None):
+        if name == "reweigh" or (name == BASE and self.reason is None):
             return self.reweigh(layer, table)
-        if layer is not None and name not in UNEDITED:
+        if layer is not None and name != BASE:
             raise InputError(f"reweigh.layer belongs to the decoder reweigh, not to {name}")
-        with self._lock:
-            own = "base" if name in UNEDITED else name
-            if own not in self._rivals:
-                self._rivals[own] = decoder(own, self.model, self.processor)
-            return self._rivals[own]
+        return self._others[name]
 
     def reweigh(self, layer: int | None = None, table: str | None = None) -> Attached:
         """Return ReWEIGH with one of the tables, at the table's own layer if none is given."""
@@ -284,14 +282,11 @@ class Served:
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 
     def decoders(self) -> list[dict[str, Any]]:
-        """List the decoders as the page shows them; those that cannot run on this model are left out."""
+        """List the decoders as the page shows them."""
         listed = []
-        for name in DECODERS:
-            try:
-                session = self.session(name)
-            except (ReweighError, ImportError):
-                continue
-            made = type(session.decoder) if name not in UNEDITED else DECODERS["base"]
+        for name in self.offered:
+            session = self.session(name)
+            made = DECODERS[BASE] if name == BASE else type(session.decoder)
             listed.append(
                 {
                     "name": name,
@@ -302,3 +297,8 @@ class Served:
                 }
             )
         return listed
+
+    @property
+    def offered(self) -> list[str]:
+        """The names of the decoders that requests may choose."""
+        return sorted({BASE, *self._others} | (set() if self.reason else {"reweigh"}))

@@ -6,43 +6,54 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
 
 class SingleThread:
-    """A thread whose work is done in order of arrival.
+    """A thread whose work is done in order of arrival; of each client, one piece of work is in the line at a time.
 
     Work waits in the event loop, not in the thread: whoever gives up leaves nothing behind. Work that has begun cannot
     be interrupted, so the thread stays taken until it ends, even if nobody waits for it.
 
     Attributes:
         free: Held by whoever uses the thread.
-        works: Calls of ``run`` that wait or are in progress.
     """
 
     def __init__(self, name: str) -> None:
         self.free = asyncio.Lock()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._begun: float | None = None
-        self.works = 0
+        self._waiting = 0
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Work when it is its turn."""
-        self.works += 1
+    async def run(self, work: Callable[[], T], client: str = "") -> T:
+        """Work when it is the client's turn."""
+        turn = self._turns.setdefault(client, asyncio.Lock())
+        self._waiting += 1
         try:
-            await self.free.acquire()
-        except BaseException:
-            self.works -= 1
-            raise
+            await turn.acquire()
+            try:
+                await self.free.acquire()
+            except BaseException:
+                turn.release()
+                raise
+        finally:
+            self._waiting -= 1
         running = self.start(work)
-        running.add_done_callback(self._finish)
+
+        def end(_: object) -> None:
+            self.free.release()
+            turn.release()
+
+        running.add_done_callback(end)
         return await asyncio.shield(running)
 
-    def _finish(self, _: asyncio.Future[Any]) -> None:
-        self.works -= 1
-        self.free.release()
+    def works(self) -> int:
+        """Return how many callers of ``run`` wait, plus one if the thread works."""
+        return self._waiting + (self._begun is not None)
 
     def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Work now; the caller holds ``free``."""
