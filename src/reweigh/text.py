@@ -43,6 +43,32 @@ def may_name(word: str) -> bool:
     return bool(letters) and word[letters[0] : letters[-1] + 1].lower() not in NEVER_JUDGED
 
 
+THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|channel>thought", "<channel|>"))
+"""The marks around what a model thinks before it answers."""
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """Return what a model thinks, and what it answers; a text without marks is all answer.
+
+    The opening mark may stand in the prompt. Thinking that was cut off has no answer.
+
+    Examples:
+        >>> split_thinking("<think>A cat? No, a dog.</think> A dog.")
+        ('A cat? No, a dog.', 'A dog.')
+    """
+    thoughts, answer = [], text
+    for opening, closing in THINKING:
+        while closing in answer:
+            before, _, after = answer.partition(closing)
+            said, opened, thought = before.partition(opening)
+            thoughts.append(thought if opened else said)
+            answer = (said if opened else "") + after
+        if opening in answer:
+            answer, _, thought = answer.partition(opening)
+            thoughts.append(thought)
+    return "\n".join(thought.strip() for thought in thoughts), answer.strip() if thoughts else text
+
+
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates with ``?``.
 

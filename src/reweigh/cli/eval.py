@@ -110,6 +110,9 @@ def score(
         False, "--allow-missing", help="Score an unfinished run, or a file with missing answers."
     ),
     keys: str = typer.Option(None, metavar="ID,TEXT", help="Keys of id and text in a response file."),
+    thinking: bool = typer.Option(
+        False, help="Score what the model thought before each answer, instead of the answers; needs --out."
+    ),
     judging: JudgeOptions,
 ) -> None:
     """Score responses without a model; write items.jsonl, results.json and report.html."""
@@ -128,6 +131,7 @@ def score(
         id_key=id_key or None,
         text_key=text_key or None,
         judge=judging.settings(),
+        thinking=thinking,
     )
     page = write_report(run, data=data, images=images)
     _print_caveats(run)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
+from checkpoints.tokens import tokenizer
 from reweigh.cli.app import app
-from reweigh.engines.answer import Answer
+from reweigh.engines.answer import Answer, decode
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
 from reweigh.files.seals import SEAL, read_sealed, write_sealed
@@ -26,6 +27,7 @@ from reweigh.lab.runs.run import Ask, generate
 from reweigh.lab.runs.score import as_results, read_sources, score
 from reweigh.lab.tasks.base import BENCHMARKS, Response, Summary, find_benchmark
 from reweigh.lab.views.evaluation import comparison_page, difference_table, evaluation_page, mention_table
+from reweigh.text import split_thinking
 from toy_benchmark import TRUTH, Toy
 
 if "toy" not in BENCHMARKS:
@@ -511,3 +513,61 @@ def test_scoring_needs_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "heavy: []" in done.stdout
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+def flat_of(folder: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return results
+
+
+def test_what_a_model_thinks_is_not_scored_but_apart(tmp_path: Path, images: Path) -> None:
+    thoughts = ["<think>a bus? a bus? no, wait.</think> a dog", "a bus perhaps</think>a dog", "a dog"]
+    plain = make_run(tmp_path / "plain", images, ["a dog"] * 12)
+    thought = make_run(tmp_path / "thought", images, thoughts * 4)
+    for folder in (plain, thought):
+        assert CliRunner().invoke(app, ["eval", "score", str(folder)]).exit_code == 0
+    assert flat_of(thought)["results"] == flat_of(plain)["results"]
+    assert read_scored(thought).texts == read_scored(plain).texts == dict.fromkeys(TRUTH, "a dog")
+    page = (thought / "report.html").read_text()
+    assert '<span class="grounded" title="dog">dog</span>' in page  # marked where the answer has it
+    assert "bus" not in page
+    assert "<think>" in (thought / "responses.jsonl").read_text()  # the whole answer is kept
+
+    command = ["eval", "score", str(thought), "--thinking"]
+    refused = CliRunner().invoke(app, command)
+    assert "folder of their own" in str(refused.exception)
+    assert CliRunner().invoke(app, [*command, "-o", str(plain)]).exit_code == 1
+    done = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "apart")])
+    assert done.exit_code == 0, done.output
+    apart = flat_of(tmp_path / "apart")
+    assert apart["part"] == "thinking"
+    assert apart["results"]["toy"]["chair_i,none"] == 100.0
+    none = CliRunner().invoke(app, ["eval", "score", str(plain), "--thinking", "-o", str(tmp_path / "none")])
+    assert "no response has a thinking part" in str(none.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("A dog.", "", "A dog."),
+        ("  A dog. ", "", "  A dog. "),
+        ("<think>\nCats?\n</think>\n\nA dog.", "Cats?", "A dog."),
+        ("Cats?</think> A dog.", "Cats?", "A dog."),
+        ("<think>never ends", "never ends", ""),
+        ("<think></think>A dog.", "", "A dog."),
+        ("Well. <think>one</think>A <thinking>two</thinking>dog.", "one\ntwo", "Well. A dog."),
+        ("<|channel>thought\nCats?<channel|>A dog.", "Cats?", "A dog."),
+    ],
+)
+def test_thinking_is_split_from_the_answer(text: str, thought: str, answer: str) -> None:
+    assert split_thinking(text) == (thought, answer)
+    assert split_thinking(answer) == ("", answer)
+
+
+def test_marks_of_thinking_are_kept_where_a_tokenizer_counts_them_special() -> None:
+    made = tokenizer(["<s>", "</s>", "<|channel>", "<channel|>"], bos="<s>", eos="</s>", pad="</s>")
+    ids = made("<|channel>thought A cat?<channel|> A dog sleeps.</s>", add_special_tokens=False)["input_ids"]
+    plain = made("A dog sleeps.</s>", add_special_tokens=False)["input_ids"]
+    made.add_special_tokens({"additional_special_tokens": ["<|channel>", "<channel|>"]})
+    assert decode(made, plain) == "A dog sleeps."
+    assert split_thinking(decode(made, ids)) == ("A cat?", "A dog sleeps.")

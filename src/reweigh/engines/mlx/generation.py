@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from reweigh.engines.answer import Answer
+from reweigh.engines.answer import Answer, decode
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.errors import InputError
 from reweigh.families.processor import chat_template_of, tokenizer_of
@@ -50,5 +50,5 @@ def answer_of(
         mx.random.seed(seed)
     made = generate(model, processor, "", **inputs, **options)
     tokens = tuple(made.token_ids or ())
-    text = tokenizer_of(processor).decode(list(tokens), skip_special_tokens=True)
+    text = decode(tokenizer_of(processor), tokens)
     return Answer(text.strip(), tokens, made.prompt_tokens)

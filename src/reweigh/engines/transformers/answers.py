@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.answer import Answer
+from reweigh.engines.answer import Answer, decode
+from reweigh.families.processor import tokenizer_of
 
 
 def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
@@ -16,7 +17,7 @@ def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: S
     sequences: Tensor = getattr(output, "sequences", output)
     prompt = inputs["input_ids"]
     said = sequences[:, prompt.shape[1] :]
-    texts = processor.batch_decode(said, skip_special_tokens=True)
+    texts = [decode(tokenizer_of(processor), row) for row in said.tolist()]
     mask = inputs.get("attention_mask", torch.ones_like(prompt))
     lengths = mask.sum(dim=1).repeat_interleave(len(said) // len(prompt)).tolist()
     answers = []

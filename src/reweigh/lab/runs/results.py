@@ -16,6 +16,7 @@ from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run, run_owner
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Summary, find_benchmark, read_responses
 from reweigh.lab.tasks.open import data_folder, image_folder
+from reweigh.text import split_thinking
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def read_scored(folder: Path) -> Scored:
         return replace(scored, texts={row.id: row.text for row in responses})
     record, manifest = read_run(folder)
     rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
-    texts = {row["id"]: row["response"] for row in rows}
+    texts = {row["id"]: split_thinking(row["response"])[1] for row in rows}
     return replace(scored, texts=texts, record=record, manifest=manifest)
 
 

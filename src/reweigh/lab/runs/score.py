@@ -31,17 +31,35 @@ from reweigh.lab.tasks.base import (
 )
 from reweigh.lab.tasks.judge import Judge, JudgeSettings
 from reweigh.lab.tasks.open import open_benchmark
-from reweigh.text import replace_surrogates
+from reweigh.text import THINKING, replace_surrogates, split_thinking
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Responses to score, the names of their files and, for run folders, record and manifest."""
+    """Responses to score, the names of their files and, for run folders, record and manifest.
+
+    Attributes:
+        thinking: Whether the responses are what the model thought, not what it answered.
+    """
 
     responses: list[Response]
     names: tuple[str, ...] = ()
     record: dict[str, Any] | None = None
     manifest: list[dict[str, Any]] = field(default_factory=list)
+    thinking: bool = False
+
+    def part(self, *, thinking: bool = False) -> Source:
+        """Return the source with what was answered, or what was thought, alone."""
+        if thinking and not any(split_thinking(str(row.text))[0] for row in self.responses):
+            marks = ", ".join(f"{opening}...{closing}" for opening, closing in THINKING)
+            raise InputError("no response has a thinking part", hint=f"it stands between marks: {marks}")
+        place = 0 if thinking else 1
+        chosen = [
+            # the benchmark refuses a response that is not text
+            replace(row, text=split_thinking(row.text)[place]) if isinstance(row.text, str) else row
+            for row in self.responses
+        ]
+        return replace(self, responses=chosen, thinking=thinking)
 
 
 def score_paths(
@@ -55,6 +73,7 @@ def score_paths(
     id_key: str | None = None,
     text_key: str | None = None,
     judge: Judge | JudgeSettings | None = None,
+    thinking: bool = False,
 ) -> Scored:
     """Score a run (or all its shards) or response files, and write items and results.
 
@@ -68,10 +87,13 @@ def score_paths(
         id_key: Key of the id in a response file.
         text_key: Key of the text in a response file.
         judge: Who rates the answers of a judged benchmark.
+        thinking: Score what the model thought before each answer, instead of the answers; needs ``out``.
     """
+    if thinking and (out is None or (out / RECORD).exists()):
+        raise InputError("scores of the thinking part need a folder of their own", hint="name it with --out")
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
-    source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
+    source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader).part(thinking=thinking)
     opened = _open_benchmark(source, benchmark, data, options, judge)
     claim_scores(folder)
     with closing(opened):
@@ -220,7 +242,7 @@ def write_scores(
     hashes = {name: sha256_file(folder / name) for name in sealed}
     rows = {name: (folder / name).read_bytes().count(b"\n") for name in sealed}
     results = as_results(summary, source.record, source.names, benchmark=benchmark, asked=asked)
-    results |= {"files": hashes, "rows": rows}
+    results |= {"files": hashes, "rows": rows, **({"part": "thinking"} if source.thinking else {})}
     write_sealed_output(folder / RESULTS, results)
     return results
 

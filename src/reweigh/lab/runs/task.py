@@ -131,7 +131,8 @@ class Runs:
 
     def score(self, run: RunFolder) -> Scored:
         """Score a finished run and write items and results into its folder."""
-        return scoring.score_into(run.folder, self.task.bench, scoring.run_source(run.folder, run.rows))
+        source = scoring.run_source(run.folder, run.rows).part()
+        return scoring.score_into(run.folder, self.task.bench, source)
 
 
 def open_task(
