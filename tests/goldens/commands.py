@@ -252,7 +252,9 @@ def studied(names: Iterable[str]) -> Values:
         if name == "grid":
             rows = wide(rows)
         if name == "cases":
-            rows = [{**row, "score": row["value"]} for row in rows]
+            rows = [{**row, "score": row["value"]} for row in rows if row.pop("quantity") is None]
+            rows = [{key: value for key, value in row.items() if key != "candidate"} for row in rows]
+        rows = [row for row in rows if row.get("quantity") != "unregistered %"]  # not frozen
         found[f"{name}/rows"] = len(rows)
         left_out = ("reason", "value", "low", "high") if name == "cases" else ("reason",)
         for at, row in enumerate(rows):

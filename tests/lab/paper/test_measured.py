@@ -36,6 +36,7 @@ from reweigh.lab.paper.analyses.rescaling import (
     WINNER,
     Rescaling,
 )
+from reweigh.lab.paper.analyses.rules import Rules
 from reweigh.lab.paper.analyses.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN, Tokens
 from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.published import published
@@ -229,6 +230,29 @@ def test_several_models_fill_one_table_and_the_paper_s_are_known_by_their_checkp
     found = read_results([one, two])["tab:chair-full"]
     assert [measured.name for measured in found] == ["LLaVA-1.5-7B", "reweigh world"]
     assert found[0].on == "500 records of CHAIR (similarity: exact, variant: wordnet)"
+
+
+def test_the_inventory_counts_records_and_the_longest_answers(tmp_path: Path) -> None:
+    benchmarks = {"chair": {"records": 20, "new_tokens": 64, "scorer": {}}}
+    folder = results(tmp_path, {("chair", "base", "chair_s"): 50.0}, benchmarks=benchmarks)
+    assert only(read_results([folder]), "tab:evaluation-inventory").values == {
+        Entry("CHAIR", "Records"): Estimate(20),
+        Entry("CHAIR", "New tokens"): Estimate(64),
+    }
+
+
+def test_amber_s_answers_are_counted_beside_the_share_of_candidates_without_reference(tmp_path: Path) -> None:
+    arms = {"full": 7822.0, "no-abstention": 7420.0}
+    figures = {("amber-discriminative", arm, "answered_yes"): value for arm, value in arms.items()}
+    found = only(read_results([results(tmp_path, figures)]), "text:abstention").values
+    assert found == {
+        Entry("Full method", "AMBER yes"): Estimate(7822.0),
+        Entry("No abstention", "AMBER yes"): Estimate(7420.0),
+    }
+    share = row(Estimate(3.5, 3.0, 4.0), setting="stable", quantity="unregistered %", against=None, note="")
+    filled = Rules().fill(Frame([share]))
+    assert filled["text:abstention"] == {Entry("No abstention", "unregistered %"): Estimate(3.5, 3.0, 4.0)}
+    assert filled["tab:registration-rules"] == {}
 
 
 def rated(monkeypatch: pytest.MonkeyPatch, folder: Path, **runs: dict[str, Any]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.pages import DATA, INDEX, write_paper
 from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Entry, Outcome, row
+from reweigh.lab.views.report import write_frame
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},
@@ -130,6 +132,35 @@ def test_every_number_of_the_paper_is_in_its_tables() -> None:
         ]
         known = [value for values in table.values.values() for value in values.values()]
         assert sorted(map(str, shown)) == sorted(map(str, known)), table.label
+
+
+def test_settings_fill_the_tables_that_measure_nothing() -> None:
+    [models] = tables_of(published()["tab:model-checkpoints"], [])
+    assert len(models.rows) == 11
+    assert models.rows[0][:4] == [
+        "LLaVA-1.5-7B",
+        "liuhaotian/llava-v1.5-7b",
+        "Vicuna-7B-v1.5",
+        "llava-hf/llava-1.5-7b-hf",
+    ]
+    [arms] = tables_of(published()["tab:ablation-definitions"], [])
+    assert [row[0] for row in arms.rows][:2] == ["Full method", "Global reference"]
+
+
+def test_descriptions_of_amber_give_an_example(tmp_path: Path) -> None:
+    runs = Path(__file__).parents[2] / "goldens" / "folders" / "comparison" / "world"
+    for arm in ("base", "vcd"):
+        shutil.copytree(runs / arm, tmp_path / "made" / "amber-generative" / arm)
+    (tmp_path / "made" / "amber-generative" / "vcd").rename(
+        tmp_path / "made" / "amber-generative" / "reweigh"
+    )
+    keys = {"benchmark": "amber-generative", "arm": "base", "figure": "chair", "against": None}
+    write_frame(Frame([Row(keys, Estimate(4.0))], {"model": "m"}), tmp_path / "made")
+    write_paper(read_results([tmp_path / "made"]), tmp_path / "paper")
+    shown = section(tmp_path / "paper", "fig:amber-examples")
+    assert "<h4>base</h4>" in shown
+    assert "<h4>ReWEIGH</h4>" in shown
+    assert 'class="hallucinated"' in shown
 
 
 def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:

@@ -276,6 +276,11 @@ def test_amber_score_joins_both_halves(amber: Callable[..., AMBERDiscriminative]
     assert amber_score(descriptions, []).value is None
 
 
+def test_answers_are_counted(amber: Callable[..., AMBERDiscriminative]) -> None:
+    items, _ = amber().score(answers("No", "Yes", "No", "perhaps"))
+    assert (point(items, figures)["answered_yes"], point(items, figures)["answered_no"]) == (1, 2)
+
+
 def test_groups_are_sums_of_kinds() -> None:
     assert set(GROUPS[""]) == set(KINDS)
     assert official_figures([]).keys() == {

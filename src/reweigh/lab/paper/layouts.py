@@ -7,16 +7,18 @@ and ``source`` (published or measured), and ``layer`` and ``beta`` for the grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 
+from reweigh.lab.arms.ablate.arms import WORDS
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Key, Row
 from reweigh.lab.paper.measured import Measured
+from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.published import Published
 from reweigh.lab.paper.study import Entries, Entry
 from reweigh.lab.views.layout import Layout, tabulate
-from reweigh.lab.views.table import Column, Table
+from reweigh.lab.views.table import Cell, Column, Table
 
 PAPER, HERE = "published", "measured"
 POINT = re.compile(r"layer (\S+), beta (\S+)")
@@ -26,6 +28,8 @@ DIGITS = 2
 
 def tables_of(table: Published, measured: Sequence[Measured]) -> list[Table]:
     """Return a table of the paper with every measured number: one table, or one for each panel."""
+    if table.label in TEXTS:
+        return [TEXTS[table.label]()]
     shape = table.layout
     frame = frame_of(table, measured)
     if not frame.rows:
@@ -60,6 +64,31 @@ def tables_of(table: Published, measured: Sequence[Measured]) -> list[Table]:
     if "layer" in columns:  # layers of different models have nothing in common
         panels = [panel.pick(model=model) for panel in panels for model in panel.distinct("model")]
     return [tabulate(panel, layout) for panel in panels if panel.rows]
+
+
+def checkpoints() -> Table:
+    """Return the paper's models, where transformers finds them, and the published points."""
+    heads = [Column(name) for name in ("Model", "Checkpoint", "Language backbone", "For transformers")]
+    heads += [Column("Layer", digits=0), Column("beta")]
+    rows: list[list[Cell]] = []
+    for name, one in protocol().models.items():
+        hub = one.hub or one.note or ""
+        rows.append([name, one.checkpoint, one.backbone, hub, one.layer, one.beta])
+    return Table(heads, rows)
+
+
+def definitions() -> Table:
+    """Return what each arm of the ablation changes."""
+    arms = protocol()["ablation"]["arms"]
+    rows = [[arms[name], words] for name, words in WORDS.items() if name in arms]
+    return Table([Column("Arm"), Column("Changes")], rows)
+
+
+TEXTS: dict[str, Callable[[], Table]] = {
+    "tab:model-checkpoints": checkpoints,
+    "tab:ablation-definitions": definitions,
+}
+"""Tables that measure nothing, filled from the settings."""
 
 
 def frame_of(table: Published, measured: Sequence[Measured]) -> Frame:

@@ -17,15 +17,16 @@ from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import read_study
-from reweigh.lab.paper.material import EMBEDDED, FIGURES
+from reweigh.lab.paper.material import BASE, EMBEDDED, FIGURES
 from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.study import Entries, Entry
+from reweigh.lab.runs.record import RESULTS
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.report import FRAME, read_frame
 from reweigh.rivals import DECODERS
 
-FULL, SHUFFLED = "full", "shuffled"
+FULL, SHUFFLED, RANK_ARM = "full", "shuffled", "reweigh"
 CHAIR = {**FIGURES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
 GENERATIVE = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal.", "cog": "Cog."}
 DISCRIMINATIVE = {
@@ -34,10 +35,13 @@ DISCRIMINATIVE = {
     "recall": "Recall",
     "f1": "F1",
     "unparsed": "Unparsed %",
+    "answered_yes": "yes",
+    "answered_no": "no",
 }
 AMBER = {"amber-generative": GENERATIVE, "amber-discriminative": DISCRIMINATIVE}
 COSTS = {CACHED: "Latency", LATENCY: "Latency", MEMORY: "Memory"}
 """The paper's main table has the latency with cached evidence; methods without a cache have one latency."""
+ABSTENTION = ("AMBER yes", "AMBER no", "AMBER F1")
 RATED = {
     ("mmhal", "score"): "MMHal score",
     ("mmhal", "hallucination_rate"): "MMHal hallucination rate",
@@ -59,6 +63,7 @@ class Measured:
         values: The numbers; undefined ones are left out.
         folder: The folder of the study, with its drawing and further markup; None for other results.
         sentences: What the study says.
+        runs: Scored runs of the base and of ReWEIGH, of which an example is shown.
     """
 
     model: str
@@ -67,6 +72,7 @@ class Measured:
     values: Entries
     folder: Path | None = None
     sentences: tuple[str, ...] = ()
+    runs: tuple[Path, Path] | None = None
 
     @property
     def name(self) -> str:
@@ -106,7 +112,9 @@ def read_studies(folder: Path) -> Iterator[tuple[str, Measured]]:
         on = f"{outcome.frame.about.get('on', images)}, layer {record['layer']}, beta {record['beta']:g}"
         for label, values in outcome.study().fill(outcome.frame).items():
             by = f"reweigh study {name}"
-            yield label, Measured(model, on, by, defined(values), folder / name, outcome.sentences)
+            known = defined(values)
+            if known or label.startswith("fig:"):
+                yield label, Measured(model, on, by, known, folder / name, outcome.sentences)
 
 
 def model_name(given: str) -> str:
@@ -132,9 +140,11 @@ def read_arms(folder: Path) -> Iterator[tuple[str, Measured]]:
         return
     ablation = FULL in frame.distinct("arm")
     by = "reweigh ablate" if ablation else "reweigh compare"
-    for label, values in (ablated if ablation else compared)(frame.values()).items():
+    tables = (ablated if ablation else compared)(frame.values())
+    for label, values in {**tables, "tab:evaluation-inventory": inventory(frame)}.items():
         if known := defined(values):
             yield label, Measured(model_name(str(frame.about["model"])), records_of(frame), by, known)
+    yield from example_of(folder, frame, by)
 
 
 def records_of(frame: Frame) -> str:
@@ -150,6 +160,29 @@ def records_of(frame: Frame) -> str:
             f"{about['records']:,} records of {find_benchmark(name).title}" + (f" ({flags})" if flags else "")
         )
     return "; ".join(said) or "the records of its benchmarks"
+
+
+def example_of(folder: Path, frame: Frame, by: str) -> Iterator[tuple[str, Measured]]:
+    """Yield the descriptions of AMBER by the base and by ReWEIGH, if both were compared."""
+    base, edited = (folder / "amber-generative" / arm for arm in (BASE, RANK_ARM))
+    if (base / RESULTS).is_file() and (edited / RESULTS).is_file():
+        words = "the image on which ReWEIGH names the most fewer objects that are not there"
+        yield (
+            "fig:amber-examples",
+            Measured(model_name(str(frame.about["model"])), words, by, {}, runs=(base, edited)),
+        )
+
+
+def inventory(frame: Frame) -> Entries:
+    """Return how many records of each benchmark were answered, and the longest answers."""
+    titles = {name: one["title"] for name, one in protocol()["benchmarks"].items()}
+    columns = {"records": "Records", "new_tokens": "New tokens"}
+    return {
+        Entry(titles[name], metric): Estimate(about.get(key))
+        for name, about in frame.about.get("benchmarks", {}).items()
+        if name in titles
+        for key, metric in columns.items()
+    }
 
 
 def compared(frame: Frame) -> dict[str, Entries]:
@@ -186,6 +219,9 @@ def ablated(frame: Frame) -> dict[str, Entries]:
         "tab:signal-ablation": chair | amber_part(amber),
         "tab:ablation-chair-detail": chair,
         "tab:ablation-amber-detail": amber,
+        "text:abstention": {
+            one: value for one, value in amber_part(amber).items() if one.metric in ABSTENTION
+        },
         "tab:normalized-readout-control": tables(settings["readouts"]["arms"])[0],
     }
 

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.files.outputs import claim, write_sealed_output
+from reweigh.lab.paper.analyses.cases import net_removal
 from reweigh.lab.paper.folder import add_drawings
 from reweigh.lab.paper.layouts import tables_of
 from reweigh.lab.paper.measured import Measured
 from reweigh.lab.paper.published import Order, Published, published
 from reweigh.lab.paper.study import Entries
-from reweigh.lab.views.html import part
+from reweigh.lab.runs.results import read_scored
+from reweigh.lab.views.examples import example, highest
+from reweigh.lab.views.html import legend, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.table import Column, Table
 
@@ -92,10 +95,23 @@ def build_page(found: Results) -> Page:
         for one in measured:
             _add_orders(page, table, one)
             page.text(*one.sentences)
+            if one.runs is not None:
+                add_example(page, *one.runs)
             if one.folder is not None and one.folder not in drawn:
                 drawn.add(one.folder)
                 add_drawings(page, one.folder, alt=table.title, caption=f"Measured: {one.model}, {one.on}.")
     return page
+
+
+def add_example(page: Page, base: Path, edited: Path) -> None:
+    """Show the image with the largest net removal, or say that there is none."""
+    sides = {"base": read_scored(base), "ReWEIGH": read_scored(edited)}
+    removed = highest(net_removal(*(run.items for run in sides.values())))
+    if not removed:
+        page.text("ReWEIGH names no fewer objects that are not there on any image.")
+        return
+    find = sides["base"].image_finder()
+    page.add(legend(), example(removed[0], list(sides.items()), find(removed[0])))
 
 
 def state(table: Published, measured: Sequence[Measured]) -> tuple[str, str]:

@@ -57,7 +57,8 @@ class Scored:
     @property
     def about(self) -> dict[str, Any]:
         """How many records were scored, and how, as a frame keeps it for each benchmark."""
-        return {"records": self.summary.n, "scorer": dict(self.summary.scorer)}
+        longest = max((row["max_new_tokens"] for row in self.manifest), default=None)
+        return {"records": self.summary.n, "new_tokens": longest, "scorer": dict(self.summary.scorer)}
 
     @property
     def size(self) -> str:

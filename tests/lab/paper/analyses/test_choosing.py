@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.lab.estimate import Estimate
+from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.cases import (
     degenerate,
     net_removal,
     new_classes,
     repetition,
 )
+from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import finding
 from reweigh.lab.tasks.base import Item
 from reweigh.lab.views.examples import highest
@@ -82,10 +84,16 @@ def test_the_recorded_step_of_the_paper() -> None:
     from reweigh.lab.paper.analyses.steps import Field
 
     image, references, texts = recorded(STEP)
-    from reweigh.lab.paper.analyses.cases import first_changed_step, recorded_step
+    from reweigh.lab.paper.analyses.cases import Cases, first_changed_step, recorded_step, tabulated
 
     field = Field("dmrr", references, SCALE)
-    rows = recorded_step(image, 0, field, BETA, texts).plot_rows()
+    step = recorded_step(image, 0, field, BETA, texts)
+    filled = Cases().fill(Frame(tabulated(step, "an image")))["tab:mechanism-case"]
+    published_ = published()["tab:mechanism-case"].values["LLaVA-1.5-7B"]
+    assert {entry.row for entry in filled} == {word for word, *_ in STEP}
+    for entry, value in filled.items():
+        assert value.number == pytest.approx(published_[entry].number, abs=2e-3), entry
+    rows = step.plot_rows()
     for row, (word, z, _, _, s, shift, after) in zip(rows, STEP, strict=True):
         assert row["token"] == word
         assert row["z"] == pytest.approx(z, abs=1e-4)

@@ -9,7 +9,7 @@ that the edit changes, of the first image by net removal where that step is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -23,12 +23,12 @@ from reweigh.files.outputs import write_output
 from reweigh.images import read_image
 from reweigh.lab.arms.ablate.arms import RANK, UNBOUNDED, Variant, global_reference
 from reweigh.lab.arms.steps import evidence_maps
-from reweigh.lab.frame import Frame
+from reweigh.lab.frame import Frame, Key, Row
 from reweigh.lab.paper.analyses.allocation import piece_texts
 from reweigh.lab.paper.analyses.steps import Field, switches, winner
 from reweigh.lab.paper.corpus.image import StudyImage
 from reweigh.lab.paper.material import BASE, PROBABILITY, Material
-from reweigh.lab.paper.study import FIGURE, FRAGMENT, Study, row
+from reweigh.lab.paper.study import FIGURE, FRAGMENT, Filled, Study, row
 from reweigh.lab.runs.diff import hallucinated, repetition
 from reweigh.lab.runs.record import find_image
 from reweigh.lab.runs.results import Scored
@@ -50,6 +50,9 @@ ORDERS = {
 ARMS = {DEGENERATE: "unbounded", MISPLACED: "global"}
 TITLES = {BASE: "base", PROBABILITY: "matched probability", RANK: "ReWEIGH"}
 SHOWN = 5
+STEP = "step"
+TABULATED = 8
+"""Candidates in the table of the drawn step, as in the paper."""
 TEXTS = "cases.json"
 SIDE = 336
 LIMIT = 6
@@ -123,17 +126,28 @@ class Cases(Study):
         ("order", "its score, which is the value; the highest goes first, ties by image id"),
         ("place", "place in that order"),
         ("image", "the image"),
+        ("candidate", "a candidate of the step that is drawn, with its rank by logit before it"),
+        ("quantity", "its logit, evidence, reference, ...; empty for a score"),
     )
 
     def compute(self, material: Material) -> Frame:
-        return Frame(
-            row(score, case=case, order=ORDERS[case], place=place, image=image)
+        scores = [
+            row(score, case=case, order=ORDERS[case], place=place, image=image, candidate=None, quantity=None)
             for case, scores in chosen(material)[1].items()
             for place, (image, score) in enumerate(islice(scores.items(), SHOWN), start=1)
-        )
+        ]
+        return Frame([*scores, *step_rows(material)])
+
+    def entries(self, frame: Frame) -> Iterator[Filled]:
+        shown: dict[str, Key] = {}
+        for one in frame.pick(case=STEP):
+            word = str(one["candidate"]).partition(" ")[2]
+            if shown.setdefault(word, one["place"]) != one["place"]:  # another token with the same text
+                word = f"{word} ({one['place']})"
+            yield Filled(word, str(one["quantity"]), one.estimate, "tab:mechanism-case")
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
-        firsts = {str(one["case"]): one for one in frame if one["place"] == 1}
+        firsts = {str(one["case"]): one for one in frame if one["place"] == 1 and one["case"] != STEP}
         found = [
             f"{case}: image {firsts[case]['image']} ({firsts[case].estimate.value:g})"
             if case in firsts
@@ -183,6 +197,38 @@ def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, in
         if step is not None and any(one.hallucinated and one.onset == step for one in image.mentions):
             best = rank[image.id], image, step
     return None if best is None else best[1:]
+
+
+QUANTITIES: dict[str, Callable[[CandidateRow], float | None]] = {
+    "z": lambda one: one.logit,
+    "DMRR (1e-3)": lambda one: None if one.evidence is None else 1e3 * one.evidence,
+    "b (1e-3)": lambda one: None if one.reference is None else 1e3 * one.reference,
+    "deficit (1e-3)": lambda one: None if one.deficit is None else 1e3 * one.deficit,
+    "s": lambda one: one.strength,
+    "beta s": lambda one: one.shift,
+    "z after": lambda one: one.edited,
+}
+"""The columns of the paper's table of one step."""
+
+
+def step_rows(material: Material) -> Iterator[Row]:
+    """Yield what the paper's table has of the drawn step: its candidates with the highest logits."""
+    step = choose_step(material, list(chosen(material)[1][REMOVAL]))
+    if step is None:
+        return
+    image, number = step
+    texts = [visible(text) for text in piece_texts(material.pieces()[0])]
+    field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
+    yield from tabulated(recorded_step(image, number, field, material.beta, texts), image.id)
+
+
+def tabulated(step: Step, image: Id) -> Iterator[Row]:
+    """Yield the quantities of a step's candidates with the highest logits."""
+    highest_first = sorted(step.candidates, key=lambda one: -one.logit)[:TABULATED]
+    for place, one in enumerate(highest_first, start=1):
+        keys: dict[str, Key] = {"case": STEP, "order": f"step {step.index}", "place": place, "image": image}
+        for quantity, value in QUANTITIES.items():
+            yield row(value(one), **keys, candidate=f"{place} {one.text}", quantity=quantity)
 
 
 def recorded_step(image: StudyImage, number: int, field: Field, beta: float, texts: Sequence[str]) -> Step:

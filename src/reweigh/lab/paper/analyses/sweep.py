@@ -30,7 +30,7 @@ class Setting:
 
     name: str
     run: Scored | None
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float | Estimate] = field(default_factory=dict)
     note: str = ""
 
 

@@ -49,6 +49,8 @@ METRICS = (
     MetricInfo("recall", "higher", headline=True, undefined=NO_TRUTH),
     MetricInfo("f1", "higher", title="F1", headline=True, undefined=NO_TRUTH),
     MetricInfo("unparsed", "lower", headline=True, undefined="there are no answers"),
+    MetricInfo("answered_yes", title="answered yes", unit="", digits=0),
+    MetricInfo("answered_no", title="answered no", unit="", digits=0),
 )
 """The metrics of all questions; each dimension has the first four, named ``relation_f1`` and so on."""
 
@@ -106,8 +108,12 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
         result[f"{prefix}precision"] = precision
         result[f"{prefix}recall"] = recall
         result[f"{prefix}f1"] = 100 * (2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)))
-    everything = np.sum([counts[f"{kind}.questions"] for kind in GROUPS[""]], axis=0)
-    return result | {"unparsed": ratio(counts["unparsed"], everything)}
+    everything, no = (
+        np.sum([counts[f"{kind}.{name}"] for kind in GROUPS[""]], axis=0)
+        for name in ("questions", "answered_no")
+    )
+    said = {"answered_yes": everything - no - counts["unparsed"], "answered_no": no}
+    return result | {"unparsed": ratio(counts["unparsed"], everything), **said}
 
 
 @dataclass(eq=False, repr=False)
