@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reweigh.errors import ImageError, InputError
-from reweigh.text import escape_bytes
+from reweigh.text import escape_bytes, shortened
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+UNREAD = frozenset(
+    {".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw"}
+)
+"""Endings of pictures that are not read."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 """Formats to read, whatever a file's name: other readers of Pillow start programs (PostScript) or guess."""
 
@@ -159,6 +163,14 @@ def list_images(folder: str | Path) -> list[Path]:
     if not found:
         raise InputError(f"{folder} contains no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def unread_pictures(folder: str | Path) -> str | None:
+    """Say which files below a folder are pictures in a format that is not read; None if there are none."""
+    found = sorted(path.name for path in Path(folder).rglob("*") if path.suffix.lower() in UNREAD)
+    if not found:
+        return None
+    return f"{len(found)} pictures in {folder} are in a format that is not read: {shortened(found)}. Convert them to JPEG."
 
 
 def _is_file_or_broken_link(path: Path) -> bool:

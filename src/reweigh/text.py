@@ -91,6 +91,17 @@ UNFINISHED = "\ufffd"
 """Stands at the end of a text whose last character needs further tokens."""
 
 
+def shortened(names: Sequence[str], count: int = 5) -> str:
+    """List some names, and say how many more there are.
+
+    Examples:
+        >>> shortened(["a.jpg", "b.jpg", "c.jpg"], 2)
+        'a.jpg, b.jpg and 1 more'
+    """
+    more = len(names) - count
+    return ", ".join(names[:count]) + (f" and {more} more" if more > 0 else "")
+
+
 def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
     """Return for each token the length of the text once it is emitted, without outer blanks."""
     whole = decode(tokens)

@@ -75,6 +75,7 @@ def calibrate(
     from reweigh.calibration.calibrate import calibrate_on, calibrate_with
     from reweigh.calibration.corpus import require_images
     from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
+    from reweigh.images import unread_pictures
 
     require_known("engine", [engine], ENGINES)
     settings = CalibrationSettings(
@@ -86,6 +87,8 @@ def calibrate(
         shard=shard,
     )
     require_images(images)
+    if Path(images).is_dir() and (unread := unread_pictures(images)) is not None:
+        typer.echo(unread, err=True)
     common.look_into(model, Path(images))
     if engine_option and engine != "vllm":
         raise InputError("--engine-option is for vLLM", hint="add --engine vllm")

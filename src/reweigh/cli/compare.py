@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import RAY, REGIME, ExperimentOptions, grouped, open_cluster
+from reweigh.cli.options import RAY, REGIME, ExperimentOptions, grouped, open_cluster, require_apart
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ def compare(
     tasks = [_task(name, setup, out) for name in benchmarks]
     tuning = _tuning_task(benchmarks[0], setup, tuning_limit, out) if tune_all or unsteered else None
     _add_table(options, setup, table)
+    for given in options.values():
+        require_apart(given, tasks)
+    if tuning is not None:
+        for task in tasks:
+            task.require_apart(tuning.pictures(), "are for tuning")
     tuned: Tuning | None = None
     with only_one(out):
         if ray is not None:

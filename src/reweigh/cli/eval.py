@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from reweigh.cli.options import (
     decoder_options,
     grouped,
     open_cluster,
+    require_apart,
     split_images,
 )
 from reweigh.files.outputs import claim
@@ -65,6 +67,7 @@ def run(
     require_run(out, task.records)
     claim_scores(out)
     given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force, regime=regime)
+    require_apart(given, [task])
     if ray is not None:
         new = _on_ray(setup, task, decoder, given, ray, out)
     else:
@@ -90,7 +93,7 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
         return
     scored = score_paths([out])
     page = write_report(scored, images=task.images)
-    _print_caveats(scored)
+    _print_caveats(scored, task.bench.remarks)
     common.show({**answered, "results": scored.results}, lambda: _print_score(scored))
     common.finish(out, page, then=f"reweigh eval diff OTHER_RUN {out}")
 
@@ -195,7 +198,7 @@ def _print_score(run: Scored) -> None:
     common.console().print(metric_table(run.benchmark.headlines(list(metrics)), metrics, caption))
 
 
-def _print_caveats(run: Scored) -> None:
+def _print_caveats(run: Scored, remarks: Callable[[list[str]], list[str]] = lambda _: []) -> None:
     """Warn about missing or unreadable answers, and about a scorer that differs from the official one."""
     from reweigh.lab.runs.texts import warnings_about
 
@@ -203,7 +206,8 @@ def _print_caveats(run: Scored) -> None:
     if samples["effective"] < samples["original"]:
         typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records were scored", err=True)
     scorer = run.summary.scorer
-    for warned in warnings_about({"": list(run.texts.values())}):
+    texts = list(run.texts.values())
+    for warned in [*warnings_about({"": texts}), *remarks(texts)]:
         typer.echo(warned, err=True)
     if unparsed := scorer.get("unparsed"):
         typer.echo(f"{unparsed} replies could not be read", err=True)

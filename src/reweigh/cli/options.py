@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -220,6 +220,20 @@ def open_cluster(ray: str) -> Cluster:
     address, *rest = ray.split(",")
     found = typed_options(rest, {"workers": int, "gpus": float, "cpus": float}, "Ray option")
     return Cluster(address=address, **found)
+
+
+def require_apart(options: Mapping[str, Any], tasks: Sequence[Task]) -> None:
+    """Refuse to evaluate on the records that the recorded point of a decoder's table was chosen on."""
+    from reweigh.tables.folders import fetch_folder
+    from reweigh.tables.point import read_point_page
+
+    if options.get("table") is None or options.get("beta") is not None:
+        return
+    if (page := read_point_page(fetch_folder(options["table"]))) is None:
+        return
+    tuning = page["chosen_on"].get("pictures", {})
+    for task in tasks:
+        task.require_apart(tuning, f"the operating point in {options['table']} was chosen on")
 
 
 def decoder_options(

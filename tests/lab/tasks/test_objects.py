@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
+from reweigh.lab.runs.task import open_task
 from reweigh.lab.tasks import Response, open_benchmark
 from reweigh.lab.tasks.objects import Truth
 from reweigh.lab.tasks.world import World
@@ -167,3 +168,71 @@ def test_both_run_from_the_command_line_on_drawn_scenes(tmp_path, monkeypatch):
         results = read_json(Path("runs") / name / "results.json")
         metric = "chair_i" if name == "objects" else "accuracy"
         assert metric in json.dumps(results)
+
+
+def test_lines_are_kept_for_tuning_and_a_file_without_splits_is_used_whole(tmp_path):
+    rows = [{**ROWS[0], "split": "tuning"}, ROWS[1], {**ROWS[2], "split": "evaluation"}]
+    asked = {
+        split: [record.id for record in opened_rows(tmp_path, rows, split=split).records()]
+        for split in SPLITS
+    }
+    assert asked == {"evaluation": ["b.png", "c.png"], "tuning": ["a.png"]}
+    assert opened_rows(tmp_path, rows).describe([])["vocabulary"] == ["cat", "dog", "person", "wine glass"]
+    whole = [record.id for record in opened_rows(tmp_path, ROWS, split="tuning").records()]
+    assert whole == ["a.png", "b.png", "c.png"]
+    with pytest.raises(InputError, match=r"no line of .* has the split tuning"):
+        opened_rows(tmp_path, [{**ROWS[0], "split": "evaluation"}], split="tuning").records()
+    with pytest.raises(InputError, match="line 1, has the unknown split 'test'"):
+        opened_rows(tmp_path, [{**ROWS[0], "split": "test"}]).records()
+
+
+SPLITS = ("evaluation", "tuning")
+
+
+def opened_rows(folder: Path, rows, **options):
+    return open_benchmark("objects", images=folder, truth=written(folder, rows), **options)
+
+
+def test_a_vocabulary_adds_objects_that_no_line_names(tmp_path):
+    (tmp_path / "more.txt").write_text("train, locomotive\ntraffic light\n")
+    text = "A dog looks at two trains and a traffic light. The locomotive is red."
+    few, more = opened(tmp_path), opened(tmp_path, vocabulary=tmp_path / "more.txt")
+    assert few.objects(text) == ["dog"]
+    assert more.objects(text) == ["dog", "train", "traffic light", "train"]
+    [said] = few.remarks([text, "The train stands in the background."])
+    start = "The vocabulary has 4 objects. The most frequent other nouns, which are not counted: "
+    assert said.startswith(start)
+    assert said.removeprefix(start).split(". ")[0] == "light (1), locomotive (1), train (1), trains (1)"
+    assert "dog" not in said.partition("counted:")[2]
+    assert more.remarks([text]) == ["The vocabulary has 6 objects."]
+
+
+def test_pictures_without_a_line_and_unread_formats_are_counted_and_named(tmp_path):
+    benchmark = opened(tmp_path)
+    for number in range(7):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"more-{number}.jpg")
+    (tmp_path / "phone.heic").write_bytes(b"?")
+    (tmp_path / "web.AVIF").write_bytes(b"?")
+    _, unnamed, unread = benchmark.remarks([])
+    assert unnamed.startswith(
+        f"7 of 10 pictures in {tmp_path} have no line in truth.jsonl and are not used: more-0.jpg, "
+    )
+    assert unnamed.endswith("more-4.jpg and 2 more.")
+    assert "2 pictures" in unread
+    assert "phone.heic, web.AVIF" in unread
+
+
+def test_pictures_that_were_tuned_on_are_not_evaluated_on(tmp_path):
+    """A copy under another name is the same picture."""
+    for number, name in enumerate(("a.png", "b.png", "copy.png")):
+        Image.new("RGB", (8, 8), (number % 2, 0, 0)).save(tmp_path / name)
+
+    def task(*names):
+        path = tmp_path / f"{'-'.join(names)}.jsonl"
+        path.write_text("".join(json.dumps({"image": name, "objects": ["dog"]}) + "\n" for name in names))
+        return open_task("objects", images=tmp_path, options={"truth": str(path), "images": str(tmp_path)})
+
+    tuning = task("a.png").pictures()
+    task("b.png").require_apart(tuning, "the point was chosen on")
+    with pytest.raises(InputError, match=r"1 of 2 records of objects .* 'copy.png' \(there 'a.png'\)"):
+        task("b.png", "copy.png").require_apart(tuning, "the point was chosen on")

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.files.artifacts import sha256_file
 from reweigh.job import parse_shard
 from reweigh.lab.runs import score as scoring
-from reweigh.lab.runs.record import RECORD, make_record, open_run, require_run, require_same
+from reweigh.lab.runs.record import RECORD, find_image, make_record, open_run, require_run, require_same
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.run import Ask, RunFolder, generate
 from reweigh.lab.tasks.base import Benchmark, Record, find_benchmark
 from reweigh.lab.tasks.open import data_folder, image_folder, open_benchmark
 from reweigh.text import Template, escape_bytes
+
+DIGITS = 16
+"""Digits of a picture's hash that tell records apart."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,27 @@ class Task:
         if missing := [name for name in figures if name not in given]:
             raise InputError(
                 f"{self.name} has no {missing[0]}, which {why} needs", hint="-b world, chair or objects"
+            )
+
+    def pictures(self) -> dict[str, str]:
+        """Return the records by the content of their pictures: a hash, and the first id that has it."""
+        found: dict[str, str] = {}
+        hashed: dict[str, str] = {}
+        for record in self.records:
+            if record.image not in hashed:
+                hashed[record.image] = sha256_file(find_image(self.images, record.image))[:DIGITS]
+            found.setdefault(hashed[record.image], str(record.id))
+        return found
+
+    def require_apart(self, tuning: Mapping[str, str], what: str) -> None:
+        """Refuse to evaluate on pictures that something was tuned on: ``tuning``, records by the hash of their picture."""
+        both = {digest: one for digest, one in self.pictures().items() if digest in tuning} if tuning else {}
+        if both:
+            digest, one = next(iter(both.items()))
+            raise InputError(
+                f"{len(both)} of {len(self.records)} records of {self.name} show pictures that {what}, the first is "
+                f"{one!r} (there {tuning[digest]!r})",
+                hint='evaluate on others; in a truth file, "split": "tuning" keeps a line for tuning',
             )
 
     def require_records(self) -> None:

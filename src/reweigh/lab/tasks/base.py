@@ -149,6 +149,10 @@ class Benchmark(ABC):
         """Compute the figures as the official program prints them, if it rounds or smooths them its own way."""
         return {}
 
+    def remarks(self, texts: Sequence[str]) -> list[str]:
+        """Say what a reader of the figures must know about the benchmark's data and these texts."""
+        return []
+
     def close(self) -> None:  # noqa: B027 (a benchmark without a judge has nothing to release)
         """Release what scoring opened, such as connections to a judge."""
 

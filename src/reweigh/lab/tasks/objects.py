@@ -2,8 +2,8 @@
 
 A file says what the pictures show, one JSON line each:
 ``{"image": "a.jpg", "objects": ["dog"], "absent": ["cat"], "synonyms": {"dog": ["puppy"]}}``; only the first two fields
-are required. The vocabulary is every object that any line names; a synonym given once holds for the whole file. Needs
-no COCO files and no language toolkit.
+are required. The vocabulary is every object that any line names, and what a file of further objects lists; a synonym given
+once holds for the whole file. ``"split": "tuning"`` keeps a picture for tuning. Needs no COCO files and no language toolkit.
 """
 
 from __future__ import annotations
@@ -14,32 +14,37 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
+from reweigh.images import list_images, unread_pictures
 from reweigh.lab.bootstrap import Array
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Question, Record, Response
+from reweigh.lab.tasks.chair.mentions import Vocabulary
 from reweigh.lab.tasks.chair.metrics import METRICS, caption_item
 from reweigh.lab.tasks.chair.metrics import figures as chair_figures
+from reweigh.lab.tasks.nouns import outside
 from reweigh.lab.tasks.pope import METRICS as YES_NO
 from reweigh.lab.tasks.pope import OUTCOMES, PARSERS, outcome, yes_no_figures
 from reweigh.lab.tasks.responses import read_rows
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, shortened
 
 MAX_NEW_TOKENS = 512
 ANSWER_TOKENS = 10
-FIELDS = ("image", "objects", "absent", "synonyms")
+FIELDS = ("image", "objects", "absent", "synonyms", "split")
+EVALUATION, TUNING = "evaluation", "tuning"
 HINT = 'one line for each picture: {"image": "a.jpg", "objects": ["dog", "person"]}'
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One line: what a picture shows, and what it certainly does not."""
+    """One line: what a picture shows, what it certainly does not, and what it is used for."""
 
     image: str
     objects: frozenset[str]
     absent: tuple[str, ...]
+    split: str | None = None
 
 
 class Truth:
@@ -47,9 +52,10 @@ class Truth:
 
     Args:
         path: The file.
+        vocabulary: A file of further objects, one in a line, followed by other words for it: ``train, locomotive``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, vocabulary: str | Path | None = None) -> None:
         rows = read_rows(path, hint=f"--option truth=FILE; {HINT}")
         self.pictures: dict[str, Picture] = {}
         self._forms: dict[str, str] = {}
@@ -62,6 +68,10 @@ class Truth:
             for name, forms in row.get("synonyms", {}).items():
                 (known,) = _words(where, "synonyms", [name])
                 synonyms += [(where, form, known) for form in _words(where, "synonyms", forms)]
+        if vocabulary is not None:
+            for form, name in Vocabulary.read(vocabulary).category_of.items():
+                words = [" ".join(one.lower().split()) for one in (form, name)]
+                synonyms.append((str(vocabulary), words[0], words[1]))
         if not self.pictures:
             raise InputError(f"{path} holds no picture", hint=HINT)
         self.sha256 = sha256_file(path)
@@ -78,6 +88,17 @@ class Truth:
             self._forms.setdefault(plural(form), name)  # a word given in the file takes precedence
         longest = sorted(self._forms, key=len, reverse=True)
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest)) + r")(?!\w)")
+
+    def knows(self, phrase: str) -> bool:
+        """Whether a phrase has a word for an object, so that it is looked for."""
+        return self._pattern.search(phrase.lower()) is not None
+
+    def of_split(self, split: str) -> list[Picture]:
+        """Return the pictures of a split; those of the whole file if no line has one."""
+        pictures = list(self.pictures.values())
+        if all(one.split is None for one in pictures):
+            return pictures
+        return [one for one in pictures if (one.split or EVALUATION) == split]
 
     def mentions(self, text: str) -> list[tuple[str, str, int, int]]:
         """Return word, object, start and end of each mention; the longest form wins."""
@@ -117,7 +138,9 @@ def _picture(where: str, row: Any) -> Picture:
     objects, absent = (_words(where, name, row.get(name, [])) for name in ("objects", "absent"))
     if both := sorted(set(objects) & set(absent)):
         raise InputError(f"{where}, has {both[0]!r} as both present and absent")
-    return Picture(image, frozenset(objects), absent)
+    if (split := row.get("split")) not in (None, EVALUATION, TUNING):
+        raise InputError(f"{where}, has the unknown split {split!r}", hint=f"{EVALUATION} or {TUNING}")
+    return Picture(image, frozenset(objects), absent, split)
 
 
 def _words(where: str, field: str, given: Any) -> tuple[str, ...]:
@@ -131,8 +154,12 @@ class _OwnPictures(Benchmark):
     """The user's pictures, and the file that says what they show."""
 
     _: KW_ONLY
+    tuning_options: ClassVar[Mapping[str, Any]] = {"split": TUNING}
+
     images: str | Path | None = None
     truth: str | Path | None = None
+    split: str = EVALUATION
+    vocabulary: str | Path | None = None
 
     @property
     def _truth_file(self) -> Path:
@@ -144,20 +171,48 @@ class _OwnPictures(Benchmark):
 
     @cached_property
     def _known(self) -> Truth:
-        return Truth(self._truth_file)
+        return Truth(self._truth_file, self.vocabulary)
 
     def pictures(self) -> list[Picture]:
-        """Return the pictures of the file; refuse missing ones."""
-        if missing := [image for image in self._known.pictures if not (self.own_images / image).is_file()]:
+        """Return the pictures of the split; refuse missing ones."""
+        if self.split not in (EVALUATION, TUNING):
+            raise InputError(f"unknown split {self.split!r}", hint=f"{EVALUATION} or {TUNING}")
+        if not (pictures := self._known.of_split(self.split)):
+            raise InputError(
+                f"no line of {self._truth_file} has the split {self.split}", hint=f'"split": "{self.split}"'
+            )
+        if missing := [one.image for one in pictures if not (self.own_images / one.image).is_file()]:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise InputError(
                 f"the picture {missing[0]}{more} of {self._truth_file} is not in {self.own_images}",
                 hint="name the folder of the pictures with --option images=DIR",
             )
-        return list(self._known.pictures.values())
+        return pictures
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         return {"truth": self._known.sha256, "vocabulary": self._known.names}
+
+    def remarks(self, texts: Sequence[str]) -> list[str]:
+        """Say how large the vocabulary is, what texts name besides, and which pictures of the folder are not used."""
+        said = [f"The vocabulary has {len(self._known.names)} objects."]
+        if others := outside(texts, self._known.knows):
+            listed = ", ".join(f"{word} ({count})" for word, count in others)
+            said = [
+                f"{said[0]} The most frequent other nouns, which are not counted: {listed}. --option vocabulary=FILE "
+                "adds objects."
+            ]
+        folder = self.own_images
+        try:
+            there = [path.relative_to(folder).as_posix() for path in list_images(folder)]
+        except InputError:  # scoring needs no pictures
+            return said
+        if unnamed := [name for name in there if name not in self._known.pictures]:
+            said.append(
+                f"{len(unnamed)} of {len(there)} pictures in {folder} have no line in {self._truth_file.name} and are not "
+                f"used: {shortened(unnamed)}."
+            )
+        unread = unread_pictures(folder)
+        return [*said, unread] if unread else said
 
 
 class Objects(_OwnPictures):
@@ -167,6 +222,8 @@ class Objects(_OwnPictures):
         data_dir: Holds ``truth.jsonl`` and the pictures, unless the options name them.
         images: Folder of the pictures; by default that of the truth file.
         truth: The file that says what is in each picture.
+        split: Which of its lines: evaluation, or tuning. A file in which no line has a split is used whole.
+        vocabulary: A file of further objects to look for, one in a line, followed by other words for it.
     """
 
     name = "objects"
@@ -202,6 +259,8 @@ class ObjectsQuestions(_OwnPictures):
         data_dir: Holds ``truth.jsonl`` and the pictures, unless the options name them.
         images: Folder of the pictures; by default that of the truth file.
         truth: The file that says what is in each picture.
+        split: Which of its lines: evaluation, or tuning. A file in which no line has a split is used whole.
+        vocabulary: A file of further objects to ask about, one in a line, followed by other words for it.
         parser: How an answer is read, as for POPE: ``llava``, ``opera``, ``vcd`` or ``lmms-eval``.
     """
 

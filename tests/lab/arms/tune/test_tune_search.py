@@ -188,3 +188,14 @@ def test_a_choice_on_the_edge_is_known(best, end):
     found = search(ask, quality(60.0, 30.0, 60.0, 70.0), layers=[1], betas=[0.5, 0.7, 0.9, 1.1, 1.3])
     assert found.chosen.where[1] == best
     assert found.edge() == end
+
+
+def test_an_edge_that_is_as_good_as_the_choice_is_known():
+    """Of equal points the smaller beta is chosen; that the largest is as good says that the grid may end too early."""
+
+    def ask(layer: int, beta: float):
+        return quality(50.0, 20.0, 60.0, 70.0) if beta >= 0.9 else quality(60.0, 30.0, 60.0, 70.0)
+
+    found = search(ask, quality(60.0, 30.0, 60.0, 70.0), layers=[1], betas=[0.5, 0.9, 1.3])
+    assert found.chosen.where[1] == 0.9
+    assert found.edge() == "largest"

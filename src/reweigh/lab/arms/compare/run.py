@@ -78,6 +78,9 @@ def compare(
     frame = Frame(rows, about)
     notes = [_note(scored, base.seconds_per_token, about["memory"]), *_cached_note(frame, methods)]
     notes += degenerate(methods, scored, broken)
+    for runs in benchmarks:
+        base_texts = list(scored[runs.task.name][methods[0].name].texts.values())
+        notes += runs.task.bench.remarks(base_texts)
     if any(decoder_of(method.name) in CONTROLS for method in methods):
         notes.append(CONTROLLED)
     contrast = contrast_of(frame, methods, figure_columns(scored))

@@ -50,6 +50,7 @@ class Grid:
             "limit": limit,
             "seed": seed,
             "records": len(task.records),
+            "pictures": task.pictures(),
             "bound": self.bound,
             "rule": RULE,
             "table_sha256": {str(layer): one.fingerprint for layer, one in self.tables.items()},

@@ -130,13 +130,14 @@ class Tuned:
         return self.frame.one(layer=layer, beta=beta, figure=figure, against="base")
 
     def edge(self) -> str | None:
-        """Return which end of the tried betas was chosen, if one was: a better one may lie beyond it."""
+        """Return which end of the tried betas is the best, alone or as good as others: a better one may lie beyond it."""
         if self.chosen is None:
             return None
         betas = sorted(point.where[1] for point in self.points)
-        if self.chosen.where[1] == betas[-1]:
+        best = {point.where[1] for point in self.points if point.eligible and point.gain == self.chosen.gain}
+        if betas[-1] in best:
             return "largest"
-        return "smallest" if self.chosen.where[1] == betas[0] else None
+        return "smallest" if betas[0] in best else None
 
 
 def search(
