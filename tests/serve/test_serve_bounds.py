@@ -187,11 +187,54 @@ def test_other_hosts_and_other_sites_are_refused(serving):
     answer = httpx.post(
         f"{strict.url}/v1/chat/completions",
         content=json.dumps(body()),
-        headers={"Content-Type": "text/plain", "Origin": "http://evil.example"},
+        headers={"Content-Type": "text/plain"},
     )
     assert answer.status_code == 400
     assert not any(name.startswith("access-control") for name in answer.headers)
     assert "default-src 'none'" in httpx.get(strict.url).headers["content-security-policy"]
+
+
+def test_a_page_of_another_origin_changes_nothing(serving):
+    strict = serving(hosts=["proxy.example"])
+    host = strict.url.removeprefix("http://")
+    for origin, name, status in (
+        (f"http://{host}", host, 200),
+        ("https://Proxy.example", "proxy.example", 200),
+        ("http://127.0.0.1", host, 403),
+        ("https://evil.example", "proxy.example", 403),
+        ("null", host, 403),
+    ):
+        answer = post(strict, body(), headers={"Origin": origin, "Host": name})
+        assert (answer.status_code, "cross_site" in answer.text) == (status, status == 403), origin
+    assert httpx.get(f"{strict.url}/v1/models", headers={"Origin": "http://a.example"}).status_code == 200
+
+
+def test_two_lengths_of_one_body_are_refused_and_the_connection_closed(house):
+    sent = json.dumps(body()).encode()
+    for path in ("/v1/chat/completions", "/health"):
+        with socket.create_connection(("127.0.0.1", int(house.url.rpartition(":")[2])), timeout=60) as sock:
+            sock.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(sent)}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+                + b"%x\r\n%b\r\n0\r\n\r\n" % (len(sent), sent)
+            )
+            found = b""
+            while part := sock.recv(65536):  # until the server closes
+                found += part
+        assert found.startswith(b"HTTP/1.1 400"), found
+        assert found.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("key", ["secret\n", " secret", "a b", "schl\u00fcssel", "\t"])
+def test_a_key_that_no_client_can_send_is_refused_at_start(key, monkeypatch):
+    from typer.testing import CliRunner
+
+    from reweigh.cli.app import app
+
+    monkeypatch.setenv("REWEIGH_API_KEY", key)
+    done = CliRunner().invoke(app, ["serve", "world", "--port", "0"])
+    assert isinstance(done.exception, InputError)
+    assert "white space" in str(done.exception)
 
 
 def test_texts_are_bounded(house):

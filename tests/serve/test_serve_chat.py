@@ -197,6 +197,44 @@ def test_another_layer_and_another_decoder(house, reference):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
+def test_a_conversation_as_litellm_and_langchain_send_it_back(house):
+    """With the fields that they add to an answer, the text before the image, and null where nothing was said."""
+    told = {"provider_specific_fields": {"refusal": None}, "reasoning_content": None, "annotations": []}
+    told |= {"tool_calls": None, "function_call": None, "audio": None, "thinking_blocks": None}
+    shown = user(picture(5), text="What is in this image?")
+    late = {"role": "user", "content": shown["content"][::-1], "name": None, "cache_control": None}
+    for said in ({"content": "A room."}, {"content": None}, {}):
+        turns = [late, {"role": "assistant", **said, **told}, {"role": "user", "content": "And what else?"}]
+        answer = house.client().chat.completions.create(model=MODEL, messages=turns, max_tokens=8)
+        plain = [shown, {"role": "assistant", "content": said.get("content") or ""}, turns[2]]
+        expected = house.client().chat.completions.create(model=MODEL, messages=plain, max_tokens=8)
+        assert answer.choices[0].message.content == expected.choices[0].message.content
+    first = house.client().chat.completions.create(model=MODEL, messages=[late], max_tokens=30)
+    assert "bench" in first.choices[0].message.content
+    turn = {"role": "assistant", "content": "x", "thinking_blocks": [{}]}
+    with pytest.raises(openai.BadRequestError, match="thinking_blocks"):
+        house.client().chat.completions.create(model=MODEL, messages=[late, turn, late])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("response_format", {"type": "json_object"}, 'send {"type": "text"}'),
+        ("tools", [{"type": "function", "function": {"name": "f"}}], "writes plain text and calls no tools"),
+        ("tool_choice", "required", 'send "none" or "auto"'),
+        ("logit_bias", {"5": 1}, "leave it out or send {}"),
+        ("prediction", {"type": "content"}, "leave it out"),
+    ],
+)
+def test_what_is_not_supported_is_refused_with_what_is(house, field, value, said):
+    with pytest.raises(openai.BadRequestError) as refused:
+        house.client().chat.completions.create(
+            model=MODEL, messages=[user(text="Hi")], extra_body={field: value}
+        )
+    assert (refused.value.code, refused.value.param) == ("unsupported_field", field)
+    assert said in refused.value.message
+
+
 def test_errors_are_those_the_client_knows(house):
     client = house.client()
     good = {"model": MODEL, "messages": [user(picture(0))]}

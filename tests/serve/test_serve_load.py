@@ -10,8 +10,9 @@ from functools import partial
 import httpx
 import openai
 import pytest
-from live import picture, user
+from live import DESCRIBE, picture, user
 
+from reweigh.engines.reader import Reader
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.thread import SingleThread
 
@@ -164,6 +165,38 @@ def test_evidence_of_a_picture_is_measured_once(serving):
         extra = {"reweigh": {"layer": layer}}
         client.chat.completions.create(model=MODEL, **asked, max_tokens=2, extra_body=extra)
     assert counted() == (1, 5)
+
+
+def test_nothing_is_measured_where_nothing_is_edited_or_shown(serving, reference, monkeypatch):
+    """Alone, and in a batch with rows whose evidence is read."""
+    read, real = [], Reader.read
+    monkeypatch.setattr(Reader, "read", lambda self, states: read.append(len(states)) or real(self, states))
+    fresh = serving()
+
+    def bodies(number):
+        asked = {"model": MODEL, "messages": [user(picture(number))], "max_tokens": 20}
+        return [asked | {"reweigh": one} for one in ("off", {"beta": 0}, {"evidence": True}, "on")]
+
+    async def ask(*asked):
+        async with httpx.AsyncClient(timeout=60) as client:
+            posted = [client.post(f"{fresh.url}/v1/chat/completions", json=one) for one in asked]
+            return [answer.json() for answer in await asyncio.gather(*posted)]
+
+    alone = asyncio.run(ask(*bodies(90)[:2]))
+    assert read == []
+    both = [asyncio.run(ask(one))[0] for one in bodies(91)]
+    assert len(read) == 1, "measured once for two rows that read it"
+    read.clear()
+    together = asyncio.run(ask(*(one for number in (91, 92, 93) for one in bodies(number))))
+    assert 2 <= len(read) <= 4, "two pictures whose evidence two rows read, perhaps at the same time"
+
+    def texts(answers):
+        return [one["choices"][0]["message"]["content"] for one in answers]
+
+    assert texts(together)[:4] == texts(both)
+    with reference.request(beta=0.0):
+        expected = reference.answer([picture(90)], [DESCRIBE], max_new_tokens=20)[0].text
+    assert texts(alone) == [expected, expected]
 
 
 def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):

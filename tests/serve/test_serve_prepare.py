@@ -6,14 +6,16 @@ import pytest
 import torch
 
 from checkpoints import load, picture
+from checkpoints.families import FAMILIES
 from reweigh.errors import InputError
+from reweigh.families.processor import chat_template_of
 from reweigh.families.prompts import build_inputs
 from reweigh.serve.batch import decode
 from reweigh.serve.monitor import Metrics
-from reweigh.serve.prepare import Prepared, prepare_inputs, stack, stackable
+from reweigh.serve.prepare import Prepared, _turn, prepare_inputs, stack, stackable
 from reweigh.serve.row import Row
 from reweigh.serve.served import Served
-from reweigh.serve.wire import Conversation
+from reweigh.serve.wire import Conversation, Message
 
 PROMPTS = ("Please describe this image in detail.", "What is there?", "Describe it.")
 SIZES = ((70, 50), (56, 56), (40, 90))
@@ -40,6 +42,37 @@ def test_stacked_rows_are_the_processors_batch(checkpoint, family):
     for name, value in expected.items():
         assert stacked[name].dtype == value.dtype
         assert torch.equal(stacked[name], value), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_images_come_where_the_family_was_trained_to_see_them(checkpoint, family):
+    model, processor = load(checkpoint(family))
+    if not chat_template_of(processor):
+        pytest.skip("without a chat template the place is fixed")
+    shown = {"type": "image_url", "image_url": {"url": "data:"}}
+    before, after = ({"type": "text", "text": text} for text in ("What is there?", "Be brief."))
+
+    def inputs(*parts):
+        turns = Conversation.model_validate({"messages": [{"role": "user", "content": list(parts)}]})
+        return prepare_inputs(model, processor, turns.messages, [picture(0)])["input_ids"].tolist()
+
+    assert inputs(before, shown) == inputs(shown, before)
+    assert inputs(before, shown, after) == inputs(shown, before, after)
+
+
+def test_images_between_texts_keep_their_places():
+    def order(kinds):
+        parts = [
+            {"type": "text", "text": kind} if kind != "i" else {"type": "image_url", "image_url": {"url": ""}}
+            for kind in kinds
+        ]
+        turn = Message(role="user", content=parts)
+        return "".join(part.get("text", "i") for part in _turn(turn)["content"])
+
+    assert order("aib") == "iab"
+    assert order("aii") == "iia"
+    assert order("aibi") == "aibi"
+    assert order("ab") == "ab"
 
 
 def test_rows_without_image_join_any_batch(checkpoint):

@@ -132,6 +132,11 @@ def serve(
     from reweigh.serve.served import Served
 
     key = os.environ.get(KEY) or None
+    if key is not None and not all("!" <= mark <= "~" for mark in key):
+        raise InputError(
+            f"{KEY} has white space or characters outside ASCII, so no client could send it",
+            hint="a line end at the end of a file is a frequent cause",
+        )
     if key is None and not is_loopback(host) and not without_key:
         raise InputError(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",

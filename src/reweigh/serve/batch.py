@@ -99,13 +99,21 @@ def _open(
     session: Attached, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
 ) -> Iterator[None]:
     """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
+    if not any(row.needs_evidence for row in rows):
+        yield
+        return
     reader = session.decoder.reader
-    keys = [row.prepared.key or "" for row in rows]
+    keys = [(row.prepared.key or "") if row.needs_evidence else "" for row in rows]
     known = recall.find(keys, reader)
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
     observer = writer if any(betas) else None
-    with session.request(beta=betas, evidence=known, trace=trace, observer=observer) as request:
+    unread = recall.nothing(reader)
+    given = [
+        one if row.needs_evidence or row.prepared.key is None else unread
+        for row, one in zip(rows, known, strict=True)
+    ]
+    with session.request(beta=betas, evidence=given, trace=trace, observer=observer) as request:
         writer.request = request
         missing = sum(bool(key) and one is None for key, one in zip(keys, known, strict=True))
         metrics.evidence.labels("measured").inc(missing)
@@ -114,7 +122,7 @@ def _open(
             yield
         finally:
             if request.rows:
-                recall.keep(keys, known, request.evidence, reader)
+                recall.keep(keys, given, request.evidence, reader)
 
 
 def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:

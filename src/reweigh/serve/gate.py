@@ -93,8 +93,13 @@ class Gate:
         host = _host_name(headers.get("host", b"").decode("latin-1"))
         if not (host == "localhost" or host in self._hosts or _is_address(host)):
             return Problem(403, "this server does not answer to that host name", code="wrong_host")
+        if {"content-length", "transfer-encoding"} <= headers.keys():
+            told = "a request has either Content-Length or Transfer-Encoding"
+            return Problem(400, told, code="bad_request", headers={"Connection": "close"})
         if not scope["path"].startswith(GUARDED):
             return None
+        if scope["method"] == "POST" and not _is_same(headers.get("origin"), headers["host"]):
+            return Problem(403, "pages of other origins may not use this server", code="cross_site")
         if headers.get("sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             return Problem(403, "pages of other sites may not use this server", code="cross_site")
         if self._key is None:
@@ -145,6 +150,11 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
+
+
+def _is_same(origin: bytes | None, host: bytes) -> bool:
+    """Whether an Origin header, which only browsers send, is this server as the Host header calls it."""
+    return origin is None or origin.partition(b"://")[2].lower() == host.lower()
 
 
 def _is_address(host: str) -> bool:

@@ -26,7 +26,7 @@ from reweigh.serve.bounds import Bounds
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.problem import Deadline, invalid
 from reweigh.serve.recall import OF_THE_PROMPT
-from reweigh.serve.wire import ImagePart, ImageUrl, Message
+from reweigh.serve.wire import ImagePart, ImageUrl, Message, Part
 from reweigh.text import Template
 
 if TYPE_CHECKING:
@@ -221,9 +221,20 @@ def _turn(message: Message) -> dict[str, Any]:
     role = "system" if message.role == "developer" else message.role
     parts = [
         {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
-        for part in message.content
+        for part in _images_first(message.content)
     ]
     return {"role": role, "content": parts}
+
+
+def _images_first(parts: Sequence[Part]) -> list[Part]:
+    """Put a turn's images before its text, as models are trained; images that texts stand between keep their places.
+
+    Many clients send the text first. Some templates write the images first themselves, others follow the message.
+    """
+    shown = [isinstance(part, ImagePart) for part in parts]
+    if True in shown and all(shown[shown.index(True) : len(shown) - shown[::-1].index(True)]):
+        return sorted(parts, key=lambda part: not isinstance(part, ImagePart))
+    return list(parts)
 
 
 def stackable(one: Shapes | None, other: Shapes | None) -> bool:

@@ -50,6 +50,13 @@ class Recall:
         """Return the cached evidence of each row, for the layer and the tokens that a reader reads."""
         return [self._evidence(self._values(key, reader), reader) for key in keys]
 
+    def nothing(self, reader: Reader) -> Evidence:
+        """Return what stands for evidence in a row where nobody reads it."""
+        tokens = reader.lens.rows if reader.tokens is None else len(reader.tokens)
+        found = self._evidence(torch.zeros(tokens), reader)
+        assert found is not None
+        return found
+
     def keep(
         self,
         keys: Sequence[str],

@@ -138,6 +138,11 @@ class Row:
     client: str = ""
     order: int = 0
 
+    @property
+    def needs_evidence(self) -> bool:
+        """Whether anything is edited or reported by evidence."""
+        return bool(self.beta) or self.evidence or self.trace
+
     def end(self, piece: Piece) -> None:
         """Send the last piece."""
         if not self.done:

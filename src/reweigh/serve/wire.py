@@ -6,6 +6,7 @@ A field that would change an answer but is not supported is refused, never ignor
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -43,12 +44,16 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """Unsupported fields of OpenAI's API, with the values that have no effect."""
+OF_TEXT = frozenset({"tools", "tool_choice", "functions", "function_call", "response_format"})
 
 IRRELEVANT = frozenset(
     {"user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier"}
     | {"prompt_cache_key", "prompt_cache_retention", "verbosity"}
 )
 """Fields that do not affect the answer."""
+
+NOTES = frozenset({"provider_specific_fields"})
+"""Fields of a message that clients add to the answers they were given."""
 
 TURNS = 1_000
 """Messages of a conversation, and parts of a message."""
@@ -131,6 +136,21 @@ class Message(Strict):
     audio: None = None
     function_call: None = None
     tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: Any) -> Any:
+        """Leave out what is null, and what other clients note about an answer; an assistant may have said nothing."""
+        if not isinstance(given, dict):
+            return given
+        kept = {
+            name: value
+            for name, value in given.items()
+            if name in ("role", *cls.model_fields) or (value is not None and name not in NOTES)
+        }
+        if kept.get("role") == "assistant" and kept.get("content") is None:
+            kept["content"] = []
+        return kept
 
     @property
     def texts(self) -> list[str]:
@@ -219,7 +239,7 @@ class ChatRequest(Conversation):
             if name not in NEUTRAL:
                 raise unknown_name("field", name, ChatRequest.model_fields, param=name, code="unknown_field")
             if value not in NEUTRAL[name]:
-                raise invalid(name, f"{name} is not supported", code="unsupported_field")
+                raise _unsupported(name)
         if len(self.stop) > STOPS or not all(0 < len(stop) <= STOP_CHARACTERS for stop in self.stop):
             raise _wrong("stop", f"give at most {STOPS} strings of 1 to {STOP_CHARACTERS} characters")
         if self.top_logprobs is not None and not self.logprobs:
@@ -359,6 +379,13 @@ def _place(location: Sequence[str | int]) -> list[str]:
         if not is_kind_of_part and not is_branch:
             kept.append(str(part))
     return kept
+
+
+def _unsupported(name: str) -> Problem:
+    known = " or ".join(json.dumps(value) for value in NEUTRAL[name])
+    told = f"leave it out or send {known}" if known else "leave it out"
+    why = "this server writes plain text and calls no tools; " if name in OF_TEXT else ""
+    return invalid(name, f"{name} is not supported: {why}{told}", code="unsupported_field")
 
 
 def _wrong(where: str, said: str) -> Problem:
