@@ -70,8 +70,9 @@ def _get(name: str, source: Path | None) -> None:
         typer.echo(f"note: {entry.by_hand}", err=True)
     common.show({"dataset": name, "folder": str(folder)}, lambda: typer.echo(folder))
     uses = [one for one in BENCHMARKS if entry in (BENCHMARKS[one].dataset, BENCHMARKS[one].image_dataset)]
+    pictures = folder / entry.content[0] if len(entry.content) == 1 else folder
     ask = f"reweigh eval run MODEL -b {uses[0]} -o RUN" if uses else None
-    common.finish(then=ask or f"reweigh calibrate MODEL {shlex.quote(str(folder))} -o TABLE")
+    common.finish(then=ask or f"reweigh calibrate MODEL {shlex.quote(str(pictures))} -o TABLE")
 
 
 def _check(name: str) -> None:

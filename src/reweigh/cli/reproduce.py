@@ -29,7 +29,10 @@ DONE = "reproduce.json"
 def reproduce(
     model: str = common.MODEL,
     *,
-    coco: Path = typer.Option(..., help="Folder with train2014, val2014 and annotations of MS COCO."),
+    coco: Path = typer.Option(
+        None,
+        help="Folder with train2014, val2014 and annotations of MS COCO; by default that of `reweigh data`.",
+    ),
     amber: Path = typer.Option(None, help="Folder of AMBER; by default that of `reweigh data`."),
     judge: bool = typer.Option(False, "--judge", help="Also answer MMHal-Bench and MM-Vet, and ask a judge."),
     judge_option: list[str] = typer.Option(
@@ -52,10 +55,14 @@ def reproduce(
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
     from reweigh.lab.paper.reproduce import Protocol, left_out, plan_table
+    from reweigh.lab.tasks.coco import COCO_TRAIN2014
+    from reweigh.lab.tasks.data import folder_of
 
     rated = [part for one in judge_option for part in ("--judge-option", one)] if judge else None
     options = [part for one in loading.model_option for part in ("--model-option", one)]
-    protocol = Protocol(model, coco, out, amber, rated, limit, max_new_tokens, options)
+    protocol = Protocol(
+        model, coco or folder_of(COCO_TRAIN2014), out, amber, rated, limit, max_new_tokens, options
+    )
     steps = protocol.steps()
     if plan:
         pace = None if protocol.missing() else _pace(protocol, loading)

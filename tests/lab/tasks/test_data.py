@@ -302,4 +302,4 @@ def test_images_for_calibration_name_the_next_command(root: Path, tmp_path: Path
     (tmp_path / "mine" / "train2014").mkdir(parents=True)
     done = CliRunner().invoke(app, ["data", "coco-train2014", "--from", str(tmp_path / "mine")])
     assert done.exit_code == 0, done.output
-    assert f"next: reweigh calibrate MODEL {root / 'coco-train2014'} -o TABLE" in done.stderr
+    assert f"next: reweigh calibrate MODEL {root / 'coco' / 'train2014'} -o TABLE" in done.stderr

@@ -11,8 +11,9 @@ import pytest
 from reweigh.errors import InputError
 from reweigh.lab.tasks import BENCHMARKS, MetricInfo, find_benchmark, open_benchmark
 from reweigh.lab.tasks.base import find_metric
+from reweigh.lab.tasks.data import folder_of
 from reweigh.lab.tasks.judge import CachedJudge, JudgeSettings
-from reweigh.lab.tasks.open import data_folder, image_folder
+from reweigh.lab.tasks.open import data_folder, dataset, image_folder
 
 JUDGED = ("mmhal", "mmvet")
 BUILT_IN = ("chair", "amber-generative", "amber-discriminative", "pope", "world", *JUDGED)
@@ -55,9 +56,9 @@ def test_options_are_read_as_their_types() -> None:
 def test_images_lie_apart_unless_they_are_with_the_data(root: Path, tmp_path: Path) -> None:
     for name in ("chair", "pope"):
         assert image_folder(find_benchmark(name), root / name) == root / name
-    (root / "coco-val2014").mkdir(parents=True)
+    (root / "coco").mkdir(parents=True)
     for name in ("chair", "pope"):
-        assert image_folder(find_benchmark(name), root / name) == root / "coco-val2014"
+        assert image_folder(find_benchmark(name), root / name) == root / "coco"
     assert image_folder(find_benchmark("mmvet"), root / "mmvet") == root / "mmvet"
     (root / "chair" / "val2014").mkdir(parents=True)
     assert image_folder(find_benchmark("chair"), root / "chair") == root / "chair"
@@ -65,6 +66,13 @@ def test_images_lie_apart_unless_they_are_with_the_data(root: Path, tmp_path: Pa
     with pytest.raises(InputError, match="folder"):
         image_folder(find_benchmark("chair"), root / "chair", tmp_path / "gone")
     assert data_folder(find_benchmark("amber-discriminative")) == root / "amber"
+
+
+def test_everything_of_coco_lies_in_one_folder(root: Path) -> None:
+    assert data_folder(find_benchmark("chair")) == root / "coco"
+    assert {folder_of(dataset(name)) for name in ("chair", "coco-val2014", "coco-train2014")} == {
+        root / "coco"
+    }
 
 
 def test_a_judge_goes_to_benchmarks_that_are_judged(root: Path) -> None:

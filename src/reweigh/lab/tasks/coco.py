@@ -18,6 +18,8 @@ from reweigh.lab.tasks.data import Dataset, File, find_files, parsing
 _NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")
 YEARS = ("2014", "2017")
 
+COCO_FOLDER = "coco"
+"""Images of both splits and annotations lie in one folder, which is also the default of ``reproduce --coco``."""
 COCO_URL = "http://images.cocodataset.org"
 
 
@@ -35,6 +37,7 @@ def _images(split: str, use: str, size: int, md5: str) -> Dataset:
         license="Flickr terms of use",
         page="https://cocodataset.org",
         files=(archive,),
+        shared=COCO_FOLDER,
     )
 
 

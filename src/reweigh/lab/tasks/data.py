@@ -66,6 +66,8 @@ class Dataset:
     page: str
     files: tuple[File, ...]
     by_hand: str = ""
+    shared: str = ""
+    """The folder that it shares with other datasets; by default it has one of its own name."""
 
     @property
     def size(self) -> int | None:
@@ -102,7 +104,7 @@ def data_root() -> Path:
 
 def folder_of(entry: Dataset) -> Path:
     """Return the folder of one dataset, whether it exists or not."""
-    return data_root() / entry.name
+    return data_root() / (entry.shared or entry.name)
 
 
 def state(entry: Dataset) -> State:

@@ -11,7 +11,7 @@ from typing import Any
 from reweigh.errors import InputError, UnknownNameError
 from reweigh.lab.tasks.base import BENCHMARKS, Benchmark, find_benchmark
 from reweigh.lab.tasks.coco import COCO_TRAIN2014
-from reweigh.lab.tasks.data import Dataset, data_root
+from reweigh.lab.tasks.data import Dataset, data_root, folder_of
 from reweigh.lab.tasks.judge import Judge, JudgeSettings
 
 NOT_OPTIONS = frozenset({"data_dir", "judge", "backend"})
@@ -72,7 +72,7 @@ def data_folder(benchmark: type[Benchmark], data: str | Path | None = None) -> P
     """Return the given folder, or the one where ``reweigh data`` puts the benchmark's files."""
     if data is not None:
         return Path(data)
-    return data_root() / (benchmark.name if benchmark.dataset is None else benchmark.dataset.name)
+    return data_root() / benchmark.name if benchmark.dataset is None else folder_of(benchmark.dataset)
 
 
 def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | None = None) -> Path:
@@ -86,7 +86,7 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
         return Path(images)
     if benchmark.image_dataset is None:
         return data
-    apart = data_root() / benchmark.image_dataset.name
+    apart = folder_of(benchmark.image_dataset)
     with_data = any((data / name).is_dir() for name in benchmark.image_dataset.content)
     return apart if apart.is_dir() and not with_data else data
 

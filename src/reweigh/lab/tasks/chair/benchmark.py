@@ -14,7 +14,7 @@ from reweigh.lab.tasks.base import Benchmark, Id, Item, Record, Response, Summar
 from reweigh.lab.tasks.chair.mentions import MentionFinder, Variant, Vocabulary
 from reweigh.lab.tasks.chair.metrics import METRICS, caption_item, figures
 from reweigh.lab.tasks.chair.truth import CocoTruth, ReadyTruth, read_manifest, sample_images
-from reweigh.lab.tasks.coco import COCO_TRAIN2014, COCO_URL, COCO_VAL2014, Coco, image_names
+from reweigh.lab.tasks.coco import COCO_FOLDER, COCO_TRAIN2014, COCO_URL, COCO_VAL2014, Coco, image_names
 from reweigh.lab.tasks.data import Dataset, File, folder_of, require_file
 from reweigh.lab.tasks.language import Language, language
 from reweigh.text import DESCRIBE
@@ -49,6 +49,7 @@ DATASET = Dataset(
         ),
     ),
     by_hand="the images are the dataset coco-val2014",
+    shared=COCO_FOLDER,
 )
 
 
@@ -95,7 +96,7 @@ class CHAIR(Benchmark):
     def own_images(self) -> Path | None:
         """The training images, if the records are drawn from them and ``reweigh data`` has fetched them."""
         folder = folder_of(COCO_TRAIN2014)
-        return folder if self.split == "train" and folder.is_dir() else None
+        return folder if self.split == "train" and (folder / "train2014").is_dir() else None
 
     @cached_property
     def finder(self) -> MentionFinder:
