@@ -230,10 +230,18 @@ def ablate() -> Values:
         key = row["arm"] if seen[row["arm"]] == 1 else f"{row['arm']} {seen[row['arm']]}"
         put_estimates(found, key, {name: row[name] for name in (*METRICS, "length", "mentions")})
         put_estimates(found, f"{key}/difference", row["difference"])
-        found[f"{key}/fire"] = row["fire"]
-        found[f"{key}/edits"] = row["edits"]
+        found[f"{key}/fire"] = row["fire_candidates"]
+        found[f"{key}/edits"] = row["edits"] and {
+            name: row["edits"][name] for name in ("candidates", "edits", "escapes")
+        }
     for bound, one in data["shuffled"].items():
-        found |= {f"shuffled/{bound}/{name}": value for name, value in one.items()}
+        named = {
+            "fire": one["fire_candidates"],
+            **{name: value for name, value in one.items() if "_steps" not in name},
+        }
+        found |= {
+            f"shuffled/{bound}/{name}": value for name, value in named.items() if name != "fire_candidates"
+        }
     return found
 
 

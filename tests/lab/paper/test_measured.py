@@ -160,8 +160,10 @@ def test_an_ablation_fills_its_tables_and_permutations_count_as_their_mean(tmp_p
         for arm, value in arms.items()
         for name in ("chair_s", "f1")
     }
-    extra = {("world", arm, "fire"): 80.0 for arm in arms if arm != "base"}
-    found = read_results([results(tmp_path, {**figures, **extra, ("world", "base", "fire"): Estimate(None)})])
+    extra = {("world", arm, "fire_steps"): 80.0 for arm in arms if arm != "base"}
+    found = read_results(
+        [results(tmp_path, {**figures, **extra, ("world", "base", "fire_steps"): Estimate(None)})]
+    )
     components = only(found, "tab:ablation-chair-detail").values
     assert components[Entry("Full method", "Fire %")] == Estimate(80.0)
     assert components[Entry("Full method", "CHAIR_S")] == Estimate(40.0, 38.0, 42.0)

@@ -140,3 +140,9 @@ def test_a_trial_draws_fewer_and_an_empty_pool_is_refused(coco: Path) -> None:
         (small / f"{kind}_train2014.json").write_text(json.dumps(page | {"categories": []}))
     with pytest.raises(InputError, match="train2014"):
         Images(small).ids("calibration")
+
+
+def test_what_the_paper_leaves_open_is_on_its_page():
+    page = (Path(__file__).parents[3] / "docs" / "studies.md").read_text()
+    for one in protocol()["open"]:
+        assert f"| {one['question']} | {one['choice']} | {one['switch'] or '–'} |" in page

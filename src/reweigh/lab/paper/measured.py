@@ -27,7 +27,7 @@ from reweigh.lab.views.report import FRAME, read_frame
 from reweigh.rivals import DECODERS
 
 FULL, SHUFFLED, RANK_ARM = "full", "shuffled", "reweigh"
-CHAIR = {**FIGURES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
+CHAIR = {**FIGURES, "length": "Length", "fire_steps": "Fire %", "escaped_steps": "Escapes"}
 GENERATIVE = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal.", "cog": "Cog."}
 DISCRIMINATIVE = {
     "accuracy": "Acc.",

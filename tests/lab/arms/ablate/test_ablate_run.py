@@ -19,6 +19,7 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.lab.arms import experiment
 from reweigh.lab.arms.ablate.arms import Variant
+from reweigh.lab.arms.ablate.report import COUNTED
 from reweigh.lab.arms.ablate.run import (
     EDITS,
     Tally,
@@ -169,18 +170,47 @@ def recorded(shift, keep, after):
     return Recorded(chosen, shift, nothing, nothing, after, after)
 
 
-def test_edits_are_counted_until_a_rows_end():
+def twin_counts(steps, bound, ends):
+    """What is counted, by loops over (step, row, candidate)."""
+    found = dict.fromkeys(COUNTED, 0)
+    ended = set()
+    for shift, keep, after in steps:
+        for row, (penalties, kept) in enumerate(zip(shift, keep, strict=True)):
+            if row in ended:
+                continue
+            own = [penalty for penalty, one in zip(penalties, kept, strict=True) if one]
+            edits, escapes = sum(one != 0 for one in own), sum(one > bound for one in own)
+            found["candidates"] += len(own)
+            found["edits"] += edits
+            found["escapes"] += escapes
+            found["steps"] += 1
+            found["edited_steps"] += edits > 0
+            found["escaped_steps"] += escapes > 0
+        ended |= {row for row, token in enumerate(after) if token in ends}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_edits_are_counted_by_candidate_and_by_step_until_a_rows_end(seed):
+    rng = np.random.default_rng(seed)
+    steps = [
+        (
+            rng.choice([-2.0, 0.0, 0.0, 0.5, 1.1, 3.0], (3, 4)).tolist(),
+            rng.integers(0, 2, (3, 4)).tolist(),
+            rng.integers(5, 10, 3).tolist(),
+        )
+        for _ in range(12)
+    ]
     tally = Tally(1.1, [9])
-    tally.record(recorded([[1.1, 0.0, 5.0], [-0.5, 2.0, 0.0]], [[1, 1, 0], [1, 1, 1]], [4, 9]))
-    assert tally.counts == {"candidates": 5, "edits": 3, "escapes": 1}
-    # The second row has ended: whatever is decoded behind its end does not count.
-    tally.record(recorded([[-1.2, 0.3, 0.0], [2.0, 2.0, 2.0]], [[1, 1, 0], [1, 1, 1]], [9, 3]))
-    assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
-    tally.record(recorded([[3.0], [3.0]], [[1], [1]], [1, 1]))
-    assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
+    for shift, keep, after in steps:
+        tally.record(recorded(shift, keep, after))
+    assert tally.counts == twin_counts(steps, 1.1, {9})
+
+
+def test_raising_a_logit_is_an_edit_but_no_escape():
     tally = Tally(1.1, [9])
-    tally.record(recorded([[3.0], [0.0]], [[1], [1]], [1, 1]))
-    assert tally.counts == {"candidates": 2, "edits": 1, "escapes": 1}
+    tally.record(recorded([[-3.0, 0.0], [0.0, 0.0]], [[1, 1], [1, 1]], [4, 4]))
+    assert tally.counts == dict(zip(COUNTED, (4, 1, 0, 2, 1, 0), strict=True))
 
 
 @pytest.mark.parametrize(("given", "ends"), [(None, []), (2, [2]), ([2, 5], [2, 5])])

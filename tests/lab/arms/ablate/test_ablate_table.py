@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from reweigh.lab.arms.ablate.report import EDITS, FIGURES, Ablation, edit_rows
+from reweigh.lab.arms.ablate.report import COUNTED, EDITS, FIGURES, Ablation, edit_rows
 from reweigh.lab.arms.ablate.run import Plan
 from reweigh.lab.arms.experiment import frame_of
 from reweigh.lab.estimate import Estimate
@@ -41,7 +41,7 @@ def run(*captions):
 
 
 FULL = run(["dog", "cat"], ["dog", "bus"])
-COUNTS = {"candidates": 40, "edits": 10, "escapes": 3}
+COUNTS = dict(zip(COUNTED, (40, 10, 3, 8, 6, 2), strict=True))
 
 
 def ablation(**arms):
@@ -76,9 +76,10 @@ def test_a_row_holds_the_difference_to_the_full_method():
     assert (blind["chair_i"]["value"], blind["recall"]["value"], blind["length"]["value"]) == (50, 50, 2.0)
     assert blind["difference"]["chair_i"]["value"] == 25
     assert set(blind["difference"]) == set(FIGURES)
-    assert (blind["fire"], blind["edits"]["escapes"], blind["repetition"]) == (25.0, 3, 1)
+    assert (blind["fire_candidates"], blind["fire_steps"], blind["repetition"]) == (25.0, 75.0, 1)
+    assert (blind["edits"]["escapes"], blind["edits"]["escaped_steps"]) == (3, 2)
     assert full["difference"] == {}
-    assert idle["fire"] is None
+    assert idle["fire_candidates"] is None
 
 
 def test_permutations_are_followed_by_their_mean_and_range():

@@ -26,18 +26,22 @@ BASE = "base"
 FILES = ("ablation.md", "ablation.tex", "report.html", "ablation.json")
 FIGURES = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1")
 DRAWN = ("chair_i", "f1")
-COUNTED = ("candidates", "edits", "escapes")
+COUNTED = ("candidates", "edits", "escapes", "steps", "edited_steps", "escaped_steps")
+"""What is counted of an arm's edits: (step, candidate) pairs, and decoding steps."""
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 EDITS = {
-    "fire": Column("fire %"),
-    "escapes": Column("escapes"),
+    "fire_steps": Column("fire, % of steps"),
+    "fire_candidates": Column("fire, % of candidates"),
+    "escaped_steps": Column("escapes, steps"),
+    "escapes": Column("escapes, candidates"),
     "length": Column("words"),
     "mentions": Column("mentions"),
     "repetition": Column("repeats"),
 }
 EXPLAINED = (
-    "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is the "
-    "largest number of times that one description names the same object."
+    "Fire is the share of decoding steps at which a candidate is edited, and of all candidates of all steps; escapes are "
+    "penalties larger than beta, counted both ways (a raised logit is none); repeats is the largest number of times that "
+    "one description names the same object."
 )
 SPREAD: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "lowest": min, "highest": max}
 
@@ -161,7 +165,10 @@ class Ablation:
             "changes": WORDS.get(kind, "no edit at all"),
             **{name: one.to_json() for name, one in numbers((*FIGURES, "length", "mentions")).items()},
             "difference": {name: one.to_json() for name, one in numbers(FIGURES, FULL).items()},
-            **{name: one.value for name, one in numbers(("fire", "repetition")).items()},
+            **{
+                name: one.value
+                for name, one in numbers(("fire_steps", "fire_candidates", "repetition")).items()
+            },
             "edits": counted or None,
         }
 
@@ -181,6 +188,14 @@ def edit_rows(keys: Mapping[str, Key], edits: Mapping[str, int] | None, items: S
 
     Repetition is how often one description names one object, at most.
     """
-    fire = None if not edits or not edits["candidates"] else 100.0 * edits["edits"] / edits["candidates"]
-    found = {"fire": fire, "repetition": max(map(repetition, items), default=0), **(edits or {})}
+
+    def share(part: str, whole: str) -> float | None:
+        return 100.0 * edits[part] / edits[whole] if edits and edits[whole] else None
+
+    found = {
+        "fire_steps": share("edited_steps", "steps"),
+        "fire_candidates": share("edits", "candidates"),
+        "repetition": max(map(repetition, items), default=0),
+        **(edits or {}),
+    }
     return [Row({**keys, "figure": name, AGAINST: None}, Estimate(one)) for name, one in found.items()]

@@ -91,7 +91,10 @@ class RecordEvidence:
 
 
 class Tally:
-    """Counts candidate positions, edits and edits beyond the bound in one batch; a row counts until its end token."""
+    """Counts edits and penalties beyond the bound in one batch, by candidate and by step; a row counts until its end token.
+
+    A step has an edit if any of its candidates has one. A raised logit is an edit, but no penalty.
+    """
 
     def __init__(self, beta: float, ends: Sequence[int]) -> None:
         self.bound = beta
@@ -111,9 +114,11 @@ class Tally:
             self._speaking = torch.ones(len(recorded.after), dtype=torch.bool, device=recorded.after.device)
         speaking = self._speaking if recorded.rows is None else self._speaking[recorded.rows]
         counted = recorded.candidates.keep & speaking[:, None]
-        size = recorded.shifts.abs()
-        found = (counted, (size != 0) & counted, (size > size.new_tensor(self.bound)) & counted)
-        step = torch.stack([one.sum() for one in found])  # stays on the device: no step waits for it
+        penalty = recorded.shifts
+        edited, escaped = (penalty != 0) & counted, (penalty > penalty.new_tensor(self.bound)) & counted
+        by_step = (speaking, edited.any(dim=-1), escaped.any(dim=-1))
+        # stays on the device: no step waits for it
+        step = torch.stack([one.sum() for one in (counted, edited, escaped, *by_step)])
         self._counts = step if self._counts is None else self._counts + step
         self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
 
@@ -181,7 +186,7 @@ def sum_edits(notes: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 SHUFFLES = 10
-"""Permutations of the references, as in the paper."""
+"""Permutations of the references; the paper names no number."""
 
 
 @dataclass(frozen=True)
