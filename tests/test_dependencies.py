@@ -56,8 +56,9 @@ INSIDE = {
     "lab.tasks": NUMBERS,
     "lab.runs": {*NUMBERS, "lab.tasks"},
     "lab.views": {*NUMBERS, "lab.tasks", "lab.runs"},
-    "lab.arms": {*NUMBERS, "lab.tasks", "lab.runs", "lab.views"},
-    "lab.paper": {*NUMBERS, "lab.tasks", "lab.runs", "lab.views", "lab.arms"},
+    "lab.study": {*NUMBERS, "lab.tasks", "lab.runs"},
+    "lab.arms": {*NUMBERS, "lab.tasks", "lab.runs", "lab.study", "lab.views"},
+    "lab.paper": {*NUMBERS, "lab.tasks", "lab.runs", "lab.study", "lab.views", "lab.arms", "lab.read"},
 }
 """What a sub-package may import of the package it is in."""
 HEAVY = {"torch", "transformers", "numba"}
@@ -110,8 +111,8 @@ def within(name: str, allowed: set[str]) -> bool:
 
 
 def files(package: str) -> list[Path]:
-    if package in MODULES:
-        return [SOURCE / f"{package}.py"]
+    if (file := SOURCE / f"{package}.py").is_file():
+        return [file]
     return sorted((SOURCE / package).rglob("*.py"))
 
 

@@ -28,7 +28,7 @@ _PUBLIC = {
     "decoder": "reweigh.rivals",
     "load": "reweigh.families.load",
     "measure": "reweigh.measuring",
-    "read": "reweigh.lab.arms.experiment",
+    "read": "reweigh.lab.read",
 }
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reweigh.calibration.calibrate import calibrate as calibrate
     from reweigh.errors import ReweighError as ReweighError
     from reweigh.families.load import load as load
-    from reweigh.lab.arms.experiment import read as read
+    from reweigh.lab.read import read as read
     from reweigh.measuring import check as check
     from reweigh.measuring import measure as measure
     from reweigh.method.evidence import Evidence as Evidence

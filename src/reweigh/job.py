@@ -96,6 +96,16 @@ class Job:
         """Whether a folder has a job."""
         return (folder / RECORD).is_file()
 
+    @classmethod
+    def claim(cls, folder: Path) -> None:
+        """Refuse a folder that has other files under the names of a job; call it before any work."""
+        if cls.is_in(folder):
+            _read_record(folder)
+        elif taken := [name for name in (ROWS, MANIFEST) if (folder / name).exists()]:
+            raise InputError(
+                f"{folder / taken[0]} exists, but there is no {RECORD}", hint="choose another folder"
+            )
+
     def __enter__(self) -> Job:
         return self
 
@@ -113,13 +123,12 @@ class Job:
         return self.folder
 
     def _start(self) -> None:
+        self.claim(self._home)
         if not self.is_in(self._home):
-            if taken := [name for name in (ROWS, MANIFEST) if (self._home / name).exists()]:
-                raise InputError(
-                    f"{self._home / taken[0]} exists, but there is no {RECORD}", hint="choose another folder"
-                )
             page = {"schema": SCHEMA, "parts": self.parts, "record": self.record}
             write_json(self._home / RECORD, page)
+            if not self.parts:
+                self._finish()
             return
         page = _read_record(self._home)
         found = first_difference(page["record"], self.record, ignore=(PLACES,)) or first_difference(
@@ -159,6 +168,10 @@ class Job:
     def _verify(self, names: Iterable[str]) -> None:
         """Refuse a file of a finished folder that is not the one in its manifest."""
         page = read_json(self._home / MANIFEST)
+        if not isinstance(page, dict):
+            raise ArtifactError(
+                f"{self._home / MANIFEST} was altered", hint="remove the folder and run it again"
+            )
         require_fields(page, self._home / MANIFEST, {"files": dict})
         for name in names:
             path = self._home / name

@@ -18,7 +18,7 @@ COMMANDS: dict[str, list[str]] = {
     "eval score": [
         "eval",
         "score",
-        "{place}/responses.jsonl",
+        "{place}/rows.jsonl",
         "--allow-missing",
         "-b",
         "world",
@@ -60,7 +60,7 @@ def run(cli: Any, place: Path) -> Any:
     def run(name: str, out: Path) -> Any:
         if not (place / "run").exists() and name in ("eval score", "eval diff"):
             assert run("eval run", place / "run").code == 0
-            shutil.copy(place / "run" / "responses.jsonl", place)
+            shutil.copy(place / "run" / "rows.jsonl", place)
         return cli(*(part.format(out=out, place=place) for part in COMMANDS[name]))
 
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +14,6 @@ from processes import finish, kill_driver, kill_worker, reweigh, start, until
 from checkpoints import picture
 from reweigh.cluster import Actor, Cluster, Pool, ray_pool
 from reweigh.errors import InputError, MissingExtraError, ReweighError
-from reweigh.files.outputs import RECORD
-from reweigh.files.seals import read_sealed
-from reweigh.lab.arms.compare.cost import LATENCY
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
 
@@ -82,9 +78,9 @@ def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tm
     given += ["--option", "scenes=30", "--decoder", "sampling", "--model-option", "device=cpu"]
     alone, out = tmp_path / "alone" / "run", tmp_path / "out" / "run"  # results name their folder
     finish(reweigh(*given, "-o", alone))
-    kept, said = survive(given, out, lambda: lines(out / "responses.jsonl"), seed=2)
+    kept, said = survive(given, out, lambda: lines(out / "rows.jsonl"), seed=2)
     assert 2 <= kept < 30
-    assert "30 of 30 in total" in said
+    assert "new answers" in said
     assert tree(out) == tree(alone)
 
 
@@ -95,35 +91,24 @@ def test_a_comparison_survives_kills_and_only_its_times_differ(ray, tmp_path):
     given += ["--option", "scenes=12", "--model-option", "device=cpu"]
     finish(reweigh(*given, "-o", tmp_path / "alone"))
     out = tmp_path / "out"
-    kept, _ = survive(given, out, lambda: lines(out / "world" / "base" / "responses.jsonl"), seed=5)
+    kept, _ = survive(given, out, lambda: lines(out / "world" / "base" / "rows.jsonl"), seed=5)
     assert 2 <= kept < 12
     assert untimed(out) == untimed(tmp_path / "alone")
 
 
 def untimed(folder):
-    """The files of a comparison without what its clock says: costs, the pages that show them, and their hashes."""
-    found = {
-        name: data
-        for name, data in tree(folder).items()
-        if not Path(name).name.startswith(("comparison", "costs", "frame", RECORD, "results"))
+    """What a comparison says without its clock: answers and scores, figures, and the tokens of each batch."""
+    rows = {
+        str(path.relative_to(folder)): [
+            {**row, "note": row.get("note", {}).get("tokens")} for row in map(json.loads, path.open())
+        ]
+        for path in folder.rglob("rows.jsonl")
     }
-    for path in folder.rglob("results.json"):
-        page = read_sealed(path)
-        page["files"].pop("costs.jsonl")
-        found[str(path.relative_to(folder))] = page
+    items = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("items.jsonl")}
     frame = json.loads((folder / "frame.json").read_text())
-    untimed_rows = [row for row in frame["rows"] if row["figure"] not in (LATENCY, "memory")]
-    page = read_sealed(folder / "comparison.json")  # its seal is over costs too
-    for row in page["rows"]:
-        row["figures"] = {name: cell for name, cell in row["figures"].items() if not name.startswith("Cost/")}
-    page["notes"] = [re.sub(r"Greedy takes [\d.]+ ms", "", note) for note in page["notes"]]
-    costs = {
-        name: {row["start"]: row["tokens"] for row in map(json.loads, data.decode().splitlines())}
-        for name, data in tree(folder).items()
-        if Path(name).name == "costs.jsonl"
-    }
-    assert len(costs) == len(page["rows"]) == 3
-    return found, page, costs, untimed_rows, frame["about"]
+    figures = [row for row in frame["rows"] if row["benchmark"] is not None]
+    assert len(rows) == len(items) == 3
+    return rows, items, figures, frame["about"]
 
 
 def work_through(folder, workers, tasks):

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from answering import answer, arm, toy_runs
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.engines.answer import Answer
 from reweigh.files.outputs import claim, write_output
 from reweigh.files.seals import sha256_tensors, write_sealed
 from reweigh.job import PLACES, Job
-from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, read
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
 from reweigh.lab.paper.analyses import STUDIES
@@ -33,11 +33,10 @@ from reweigh.lab.paper.corpus.store import StudyCorpus
 from reweigh.lab.paper.folder import read_study, write_study
 from reweigh.lab.paper.measured import read_results
 from reweigh.lab.paper.study import Outcome
-from reweigh.lab.runs.record import make_record, open_run
+from reweigh.lab.read import read
 from reweigh.lab.runs.results import read_scored
-from reweigh.lab.runs.run import Answered, Batch, generate, read_answers
 from reweigh.lab.runs.score import read_sources, score, write_scores
-from reweigh.lab.runs.task import Runs, Task
+from reweigh.lab.study import Answered, Arm, Batch, Study
 from reweigh.lab.tasks.base import BENCHMARKS
 from reweigh.lab.tasks.judge import CachedJudge, Request
 from reweigh.lab.views.report import write_frame
@@ -45,7 +44,7 @@ from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
-from toy_benchmark import TRUTH, Toy
+from toy_benchmark import Toy
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "folders"
 
@@ -115,30 +114,13 @@ def read_table(folder: Path) -> Reading:
 def make_run(folder: Path) -> None:
     if "toy" not in BENCHMARKS:
         BENCHMARKS.add("toy", Toy)
-    pictures = folder.parent / "pictures"
-    pictures.mkdir(exist_ok=True)
-    for number in TRUTH:
-        Image.new("RGB", (4, 4), (number, 0, 0)).save(pictures / f"{number}.png")
-    records = Toy(pictures).records()
-    record = make_record(
-        benchmark={"name": "toy", "options": {}, "limit": None, "shard": "1/1"},
-        model={"id": "me/model"},
-        decoding={"decoder": "base"},
-        records=records,
-        images=pictures,
-        seed=42,
-        folders={"data": str(pictures)},
-    )
-    open_run(folder, record, records)
-    generate(lambda batch: [Answer(f"a dog {batch.start}")], records, folder, images=pictures, show=False)
+    runs = toy_runs(folder.parent / "pictures", batch_size=1)
+    answer(runs, lambda batch: [Answer(f"a dog {batch.start}")], folder)
 
 
 def read_run(folder: Path) -> Reading:
     """As scoring and resuming read it: a run that lost its end is unfinished, which scoring refuses."""
-    from reweigh.lab.runs.record import RESPONSES, run_owner
-
     source = read_sources([folder])
-    read_answers(folder / RESPONSES, Toy(folder).records(), run_owner(folder))
     items, _ = score(Toy(folder), source)
     return [(row.id, row.text) for row in source.responses], [item.to_json() for item in items], source.record
 
@@ -152,7 +134,7 @@ def make_scored(folder: Path) -> None:
 
 def read_scored_run(folder: Path) -> Reading:
     run = read_scored(folder)
-    return [item.to_json() for item in run.items], run.texts, run.results, run.record, run.manifest
+    return [item.to_json() for item in run.items], run.texts, run.results, run.record, run.questions
 
 
 def make_images(folder: Path) -> None:
@@ -252,36 +234,29 @@ def read_frame(folder: Path) -> Reading:
     return read(folder).to_json()
 
 
-def experiment(folder: Path) -> Experiment:
-    """Two arms with notes of their batches, as costs and edits are."""
-    pictures = folder.parent / "pictures"
-    pictures.mkdir(exist_ok=True)
-    for number in TRUTH:
-        if not (pictures / f"{number}.png").exists():
-            Image.new("RGB", (4, 4), (number, 0, 0)).save(pictures / f"{number}.png")
+def study(folder: Path) -> Study:
+    """Two arms with notes on their batches, as costs and edits are."""
     if "toy" not in BENCHMARKS:
         BENCHMARKS.add("toy", Toy)
-    bench = Toy(pictures)
-    about = {"name": "toy", "options": {}, "limit": 5, "shard": "1/1"}
-    runs = Runs(Task(bench, bench.records(limit=5), pictures, about, {}), {"id": "m"}, batch_size=2)
+    runs = toy_runs(folder.parent / "pictures", limit=5)
 
-    def arm(text: str) -> Arm:
+    def made(text: str) -> Arm:
         def ask(batch: Batch) -> Answered:
             return Answered([Answer(text) for _ in batch.records], {"seconds": len(batch.records) / 8})
 
-        return Arm(text[-3:], lambda: OpenArm({"decoder": text}, ask), "costs.jsonl")
+        return arm(text[-3:], ask)
 
-    return Experiment(runs, [arm("a dog"), arm("a bus")], folder)
+    return Study([runs], [made("a dog"), made("a bus")], folder, reference="dog")
 
 
 def make_experiment(folder: Path) -> None:
-    experiment(folder).run("dog")
+    study(folder).run()
 
 
 def read_experiment(folder: Path) -> Reading:
     """As the same command takes it up again."""
-    made = experiment(folder)
-    return made.run("dog").to_json(), [made.notes(arm) for arm in made.arms]
+    made = study(folder)
+    return made.run().to_json(), [made.notes(made.tasks[0], one) for one in made.arms]
 
 
 def make_numbers(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from answering import answer
 from faults.targets import (
     make_calibration,
     make_scored,
@@ -20,11 +21,11 @@ from reweigh.cli import start
 from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import LEFTOVER, only_one, write_json
-from reweigh.job import Job
-from reweigh.lab.runs.record import RESPONSES
+from reweigh.job import ROWS, Job
 from reweigh.lab.runs.results import read_scored
-from reweigh.lab.runs.run import Batch, generate
 from reweigh.lab.runs.score import read_sources, score, write_scores
+from reweigh.lab.runs.task import Runs, Task
+from reweigh.lab.study import Batch
 from reweigh.lab.tasks.base import Record
 from toy_benchmark import Toy
 
@@ -80,8 +81,9 @@ def pictures(tmp_path: Path) -> Path:
 
 def test_a_run_on_a_full_disk_keeps_its_answers_and_resumes_with_room(disk: Disk, pictures: Path) -> None:
     place, mount = disk
+    runs = Runs(Task(None, RECORDS, pictures, {"name": "made"}, {}), {"id": "m"})  # type: ignore[arg-type]
     with pytest.raises(ArtifactError, match="No space left") as caught:
-        generate(say_much, RECORDS, place / "run", images=pictures, show=False)
+        answer(runs, say_much, place / "run")
     assert "room" in str(caught.value)
     mount("remount,size=4m")
     asked: list[int] = []
@@ -90,10 +92,10 @@ def test_a_run_on_a_full_disk_keeps_its_answers_and_resumes_with_room(disk: Disk
         asked.append(batch.start)
         return say_much(batch)
 
-    generate(ask, RECORDS, place / "run", images=pictures, show=False)
-    generate(say_much, RECORDS, place / "whole", images=pictures, show=False)
+    answer(runs, ask, place / "run")
+    answer(runs, say_much, place / "whole")
     assert 0 < len(asked) < len(RECORDS)
-    assert (place / "run" / RESPONSES).read_bytes() == (place / "whole" / RESPONSES).read_bytes()
+    assert (place / "run" / ROWS).read_bytes() == (place / "whole" / ROWS).read_bytes()
 
 
 def test_a_calibration_on_a_full_disk_keeps_its_batches(disk: Disk) -> None:

@@ -28,8 +28,6 @@ COMMANDS = {
     "compare": ["compare", "world", "-m", "base,vcd,reweigh", "-o", "{out}", *SHORT],
 }
 TIMED = {
-    "costs.jsonl",
-    "edits.jsonl",
     "comparison.md",
     "comparison.html",
     "comparison.tex",

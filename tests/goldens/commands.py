@@ -12,7 +12,6 @@ import functools
 import io
 import json
 import runpy
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -152,7 +151,7 @@ def read_runs(folders: Mapping[str, Path]) -> Values:
         summary = run("eval", "score", folder)["summary"]
         found[f"{decoder}/n"] = summary["n"]
         put_estimates(found, decoder, summary["metrics"])
-        for line in (folder / "responses.jsonl").read_text().splitlines():
+        for line in (folder / "rows.jsonl").read_text().splitlines():
             one = json.loads(line)
             found[f"{decoder}/text/{one['id']}"] = one["response"]
     data = run("eval", "diff", *folders.values())
@@ -319,52 +318,12 @@ def put_cells(found: Values, key: str, sources: Mapping[str, Any]) -> None:
             found[name] = [cell["value"], cell["low"], cell["high"]]
 
 
-# Folders as they were written when the values were frozen.
-
-
-def reopened_runs() -> Values:
-    """The same values as ``evaluate``, from the frozen run folders: scored again and compared."""
-    folders = {}
-    for decoder in ("base", "reweigh"):
-        folders[decoder] = scratch("reopened") / f"run-{decoder}"
-        shutil.copytree(FOLDERS / f"run-{decoder}", folders[decoder], dirs_exist_ok=True)
-        for scores in ("items.jsonl", "results.json"):
-            (folders[decoder] / scores).unlink()
-    return read_runs(folders)
+# Tables as they were written when the values were frozen.
 
 
 def reopened_tables() -> Values:
     """The same values as ``calibrate``, from the frozen calibration."""
     return read_tables(FOLDERS / "calibration")
-
-
-def resumed(name: str) -> Values:
-    """A finished tuning or comparison, opened by the command that made it: nothing is answered again."""
-    out = scratch("resumed") / name
-    shutil.copytree(FOLDERS / name, out, dirs_exist_ok=True)
-    answers = {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
-    # folders of then keep no record of their outputs, so nothing shows that this package wrote the pages
-    found = (
-        read_comparison(out, "--overwrite")
-        if name == "comparison"
-        else read_tuning(search(out, "--overwrite"))
-    )
-    assert answers == {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
-    return found
-
-
-def resumed_corpus() -> str:
-    """A study over the frozen corpus, for which no image is described again; why it computes nothing of so few images."""
-    out = scratch("resumed") / "corpus"
-    shutil.copytree(FOLDERS / "corpus", out, dirs_exist_ok=True)
-    before = {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
-    assert len(before) == 2
-    options = ["--table", FOLDERS / "calibration", "--calibration", pictures("calibration", 12)]
-    options += ["--layer", LAYER, "--beta", BETA, "--limit", 2]
-    with patch("reweigh.lab.bootstrap.RESAMPLES", 20):
-        study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
-    assert before == {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
-    return str(study["unmet"])
 
 
 def put_estimates(found: Values, key: str, metrics: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from reweigh.options import typed_options
 if TYPE_CHECKING:
     from reweigh.lab.runs.results import Scored
     from reweigh.lab.runs.task import Task
+    from reweigh.lab.study import Study
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Answer a benchmark, score answers, compare two runs."
@@ -49,7 +50,7 @@ def run(
     point: common.Point,
     setup: ExperimentOptions,
     shard: str = typer.Option(
-        "1/1", help="Part i of n of the records, as i/n.", rich_help_panel=common.ADVANCED
+        "1/1", help="Answer only part i of n, as i/n.", rich_help_panel=common.ADVANCED
     ),
     ray: str | None = RAY,
 ) -> None:
@@ -57,26 +58,22 @@ def run(
 
     A benchmark with a judge, or a part of one, is only answered; `reweigh eval score` scores it.
     """
-    from reweigh import rivals
-    from reweigh.files.artifacts import only_one
-    from reweigh.lab.runs.model import make_ask
-    from reweigh.lab.runs.record import require_run
-    from reweigh.lab.runs.score import claim_scores
+    from reweigh.lab.study import Study, decoder_arm
 
-    task = setup.task(benchmark, shard=shard)
-    require_run(out, task.records)
-    claim_scores(out)
+    task = setup.task(benchmark, drawings=out / "pictures")
     given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force, regime=regime)
     require_apart(given, [task])
+    arm = decoder_arm(decoder, decoder, given)
+    Study([setup.runs(task)], [arm], out, flat=True).claim()
     if ray is not None:
-        new = _on_ray(setup, task, decoder, given, ray, out)
+        study = _on_ray(setup, task, decoder, given, ray, out, shard)
     else:
         loaded = setup.load(setup.model)
-        session = rivals.decoder(decoder, *loaded, **given)
-        with only_one(out):
-            runs = setup.runs(task, loaded)
-            new = runs.answer(make_ask(session, template=setup.template), out, session.record())
-    _end_run(task, out, new, whole=shard == "1/1")
+        runs = setup.runs(task, loaded)
+        study = Study([runs], [arm], out, reference=None, flat=True, shard=shard)
+        with study.progress(1):
+            study.answer(runs, [arm], loaded)
+    _end_run(task, out, study.answered, whole=shard == "1/1")
 
 
 def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
@@ -85,7 +82,7 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     from reweigh.lab.views.evaluation import write_report
 
     count = len(task.records)
-    common.note(f"{new} new answers, {count} of {count} in total")
+    common.note(f"{new} new answers" if whole else f"{new} new answers in this part of {count} records")
     answered = {"out": str(out), "answered_now": new, "records": count}
     if task.bench.judged or not whole:
         common.show(answered, lambda: typer.echo(out))
@@ -101,7 +98,7 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
 @app.command()
 @grouped
 def score(
-    sources: list[Path] = typer.Argument(help="A run folder, all its shards, or response files of any tool."),
+    sources: list[Path] = typer.Argument(help="A run folder, all its parts, or response files of any tool."),
     *,
     benchmark: str = typer.Option(
         None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; a run folder knows its own."
@@ -175,17 +172,13 @@ def _on_ray(
     given: dict[str, Any],
     ray: str,
     out: Path,
-) -> int:
+    shard: str,
+) -> Study:
     """Answer with the actors of a cluster."""
-    from reweigh.lab.runs.model import answer_on
+    from reweigh.lab.arms.compare.on_ray import answer_on
 
-    arguments = {
-        **setup.locate(setup.model),
-        "decoder": decoder,
-        "options": given,
-        "template": setup.template,
-    }
-    return answer_on(open_cluster(ray), arguments, setup.runs(task), out)
+    arguments = {**setup.locate(setup.model), "methods": {decoder: given}, "template": setup.template}
+    return answer_on(open_cluster(ray), arguments, setup.runs(task), out, shard=shard)
 
 
 def _print_score(run: Scored) -> None:

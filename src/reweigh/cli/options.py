@@ -146,7 +146,6 @@ class ExperimentOptions(common.Loading):
         *,
         drawings: Path | None = None,
         preset: Mapping[str, Any] | None = None,
-        shard: str = "1/1",
     ) -> Task:
         """Open a benchmark; options of the user override those in ``preset``."""
         from reweigh.lab.runs.task import open_task
@@ -160,7 +159,6 @@ class ExperimentOptions(common.Loading):
             options={**(preset or {}), **options},
             limit=self.limit,
             seed=self.seed,
-            shard=shard,
             drawings=drawings,
         )
         return task.with_length(self.max_new_tokens)

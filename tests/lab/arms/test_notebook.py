@@ -11,6 +11,7 @@ from reweigh.lab.arms.compare.methods import make_method
 from reweigh.lab.arms.compare.run import compare
 from reweigh.lab.arms.tune.run import Grid, tune
 from reweigh.lab.arms.tune.search import FIGURES, gain
+from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.tasks.world import World
 from reweigh.tables.table import ReferenceTable
@@ -34,12 +35,12 @@ def table():
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     world = World(folder, split="tuning", scenes=SCENES)
-    about = {"name": "world", "options": {"split": "tuning", "scenes": SCENES}, "limit": None, "shard": "1/1"}
+    about = {"name": "world", "options": {"split": "tuning", "scenes": SCENES}, "limit": None}
     return Runs(Task(world, world.records(), folder, about, {}), {"id": "embedded"}, batch_size=SCENES)
 
 
 def responses(folder):
-    return [row["response"] for row in read_jsonl(folder / "responses.jsonl")]
+    return [row["response"] for row in read_jsonl(folder / "rows.jsonl")]
 
 
 def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path):
@@ -47,11 +48,11 @@ def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path)
     [point] = tuned.points
     assert point.where == (table.layer, 2.0)
     assert point.gain == gain(point.metrics, tuned.base)
-    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
+    assert sorted(folder.name for folder in (tmp_path / "world").iterdir()) == [
         "base",
         f"layer-{table.layer}-beta-2",
     ]
-    scored = runs.score(runs.folder(tmp_path / "runs" / "base")).summary.metrics
+    scored = read_scored(tmp_path / "world" / "base").summary.metrics
     assert {name: scored[name] for name in FIGURES} == {name: tuned.base[name] for name in FIGURES}
 
 
@@ -60,7 +61,7 @@ def test_compare_puts_methods_side_by_side(embedded, table, runs, tmp_path):
     methods = [make_method(name, *embedded, options.get(name, {})) for name in ("base", "dola", "reweigh")]
     made = compare("embedded", methods, [runs], tmp_path)
     assert [row["method"] for row in made.to_json()["rows"]] == ["Base (greedy)", "DoLa", "ReWEIGH"]
-    record = read_json(tmp_path / "world" / "reweigh" / "record.json")
+    record = read_json(tmp_path / "world" / "reweigh" / "record.json")["record"]
     assert record["decoding"]["table_sha256"] == table.fingerprint
     # The same texts as the session gives by itself, in the same batch.
     [session] = [method.session for method in methods if method.name == "reweigh"]
@@ -89,4 +90,4 @@ def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, 
     changed = found.against("full")
     assert changed.distinct("arm") == ["base", "cyclic", "unbounded"]
     assert {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"} <= set(changed.distinct("figure"))
-    assert responses(tmp_path / "runs" / "base") != responses(tmp_path / "runs" / "full")
+    assert responses(tmp_path / "world" / "base") != responses(tmp_path / "world" / "full")

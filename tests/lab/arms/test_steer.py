@@ -119,7 +119,7 @@ def test_a_benchmark_without_mentions_is_refused():
 def test_tokens_that_were_altered_make_no_vectors(steered, tmp_path):
     model, processor, runs, out, _ = steered
     copied = shutil.copytree(out, tmp_path / "copy")
-    tokens = copied / "answers" / "tokens.jsonl"
+    tokens = copied / "answers" / "rows.jsonl"
     text = tokens.read_text()
     digit = next(i for i, letter in enumerate(text) if letter.isdigit() and '"tokens"' in text[:i])
     tokens.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])

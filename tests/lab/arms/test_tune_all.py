@@ -160,13 +160,14 @@ def test_the_command(tmp_path):
     assert len(found.values().distinct("arm")) == 1 + 2 * BUDGET
     assert set(found.about["chosen"]) == {"cut", "reweigh"}
     assert found.about["benchmark"]["options"] == {"scene_seed": 3, "split": "tuning", "scenes": 300}
-    evaluated = json.loads((out / "world" / "base" / "record.json").read_text())
+    evaluated = json.loads((out / "world" / "base" / "record.json").read_text())["record"]
     assert evaluated["benchmark"]["options"] == {"scenes": 6, "scene_seed": 3}
     assert (out / "frontier.png").stat().st_size > 5000
     assert "Every method tuned alike" in (out / "comparison.html").read_text()
-    responses = out / "tuning" / "reweigh-beta-2.0" / "responses.jsonl"
+    responses = out / "tuning" / "world" / "reweigh-beta-2.0" / "rows.jsonl"
     whole, page = responses.read_bytes(), (out / "tuning" / "frame.json").read_bytes()
     responses.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    (responses.parent / "manifest.json").unlink()
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.exit_code == 0, again.output
     assert (responses.read_bytes(), (out / "tuning" / "frame.json").read_bytes()) == (whole, page)

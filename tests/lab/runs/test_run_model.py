@@ -60,17 +60,18 @@ def test_base_and_reweigh_from_run_to_diff(model: str, place: Path, table: str, 
     assert run(app, command(model, place, base, "--decoder", "base")).exit_code == 0
     done = run(app, command(model, place, edited, "--table", table, "--beta", "6", "--batch-size", "2"))
     assert done.exit_code == 0, done.output + str(done.exception)
-    record = json.loads((edited / "record.json").read_text())
+    record = json.loads((edited / "record.json").read_text())["record"]
     assert record["decoding"]["options"]["beta"] == 6
     assert len(record["decoding"]["table_sha256"]) == 64
     assert record["model"]["identity"]["architecture"] == "LlavaForConditionalGeneration"
     assert record["model"]["weights_dtype"] == "float32"
     # Cut the run and go on: the same bytes.
-    whole = (edited / "responses.jsonl").read_bytes()
-    (edited / "responses.jsonl").write_bytes(whole[: len(whole) // 2])
+    whole = (edited / "rows.jsonl").read_bytes()
+    (edited / "rows.jsonl").write_bytes(whole[: len(whole) // 2])
+    (edited / "manifest.json").unlink()
     again = run(app, command(model, place, edited, "--table", table, "--beta", "6", "--batch-size", "2"))
     assert again.exit_code == 0, again.output
-    assert (edited / "responses.jsonl").read_bytes() == whole
+    assert (edited / "rows.jsonl").read_bytes() == whole
     for folder in (base, edited):
         assert run(app, ["eval", "score", str(folder), "--data", str(place)]).exit_code == 0
     told = json.loads(run(app, ["eval", "diff", str(base), str(edited), "--json"]).stdout)
@@ -81,7 +82,7 @@ def test_base_and_reweigh_from_run_to_diff(model: str, place: Path, table: str, 
 def test_beta_zero_is_the_base_model(model: str, place: Path, table: str, tmp_path: Path) -> None:
     run(app, command(model, place, tmp_path / "base", "--decoder", "base"))
     run(app, command(model, place, tmp_path / "zero", "--table", table, "--beta", "0"))
-    rows = [read_jsonl(tmp_path / name / "responses.jsonl") for name in ("base", "zero")]
+    rows = [read_jsonl(tmp_path / name / "rows.jsonl") for name in ("base", "zero")]
     assert len(rows[0]) == 3
     assert [(row["id"], row["response"]) for row in rows[0]] == [
         (row["id"], row["response"]) for row in rows[1]
@@ -100,11 +101,15 @@ def test_another_setting_is_refused(model: str, place: Path, table: str, tmp_pat
 def test_a_sampling_rival_resumes_to_the_same_bytes(model: str, place: Path, tmp_path: Path) -> None:
     arguments = command(model, place, tmp_path, "--decoder", "nucleus")
     assert run(app, arguments).exit_code == 0
-    whole = (tmp_path / "responses.jsonl").read_bytes()
-    assert json.loads((tmp_path / "record.json").read_text())["decoding"]["generation"]["do_sample"] is True
-    (tmp_path / "responses.jsonl").write_bytes(whole[: whole.index(b"\n") + 5])
+    whole = (tmp_path / "rows.jsonl").read_bytes()
+    assert (
+        json.loads((tmp_path / "record.json").read_text())["record"]["decoding"]["generation"]["do_sample"]
+        is True
+    )
+    (tmp_path / "rows.jsonl").write_bytes(whole[: whole.index(b"\n") + 5])
+    (tmp_path / "manifest.json").unlink()
     assert run(app, arguments).exit_code == 0
-    assert (tmp_path / "responses.jsonl").read_bytes() == whole
+    assert (tmp_path / "rows.jsonl").read_bytes() == whole
 
 
 @pytest.mark.slow
@@ -114,15 +119,13 @@ def test_a_table_that_a_decoder_does_not_use_is_noted(
     done = run(app, command(model, place, tmp_path, "--decoder", "vcd", "--table", table, "--beta", "2"))
     assert done.exit_code == 0, done.output + str(done.exception)
     assert "vcd does not use --table and --beta" in done.stderr
-    assert "table" not in json.loads((tmp_path / "record.json").read_text())["decoding"]["options"]
+    assert "table" not in json.loads((tmp_path / "record.json").read_text())["record"]["decoding"]["options"]
 
 
 @pytest.mark.slow
 def test_another_length_is_recorded_and_not_mixed(model: str, place: Path, tmp_path: Path) -> None:
     short = command(model, place, tmp_path, "--decoder", "base", "--max-new-tokens", "3")
     assert run(app, short).exit_code == 0
-    assert json.loads((tmp_path / "record.json").read_text())["benchmark"]["max_new_tokens"] == 3
-    rows = read_jsonl(tmp_path / "manifest.jsonl")
-    assert [row["max_new_tokens"] for row in rows] == [3, 3, 3]
+    assert json.loads((tmp_path / "record.json").read_text())["record"]["benchmark"]["max_new_tokens"] == 3
     longer = run(app, command(model, place, tmp_path, "--decoder", "base"))
     assert isinstance(longer.exception, MismatchError)

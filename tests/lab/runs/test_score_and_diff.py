@@ -4,27 +4,25 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from typer.testing import CliRunner
 
-from checkpoints.tokens import tokenizer
+from answering import answer, toy_runs
 from reweigh.cli.app import app
 from reweigh.engines.answer import Answer, decode
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
 from reweigh.files.seals import SEAL, read_sealed, write_sealed
-from reweigh.job import parse_shard
 from reweigh.lab.runs.diff import compare, hallucinated
-from reweigh.lab.runs.record import make_record, open_run
 from reweigh.lab.runs.results import Scored, read_scored
-from reweigh.lab.runs.run import Ask, generate
 from reweigh.lab.runs.score import as_results, read_sources, score
+from reweigh.lab.runs.task import Runs
 from reweigh.lab.tasks.base import BENCHMARKS, Response, Summary, find_benchmark
 from reweigh.lab.views.evaluation import comparison_page, difference_table, evaluation_page, mention_table
 from reweigh.text import split_thinking
@@ -37,35 +35,18 @@ WORDS = st.lists(st.sampled_from(["dog", "cat", "bus", "and"]), max_size=6)
 RUN = st.lists(WORDS, min_size=12, max_size=12)
 
 
-def parrot(texts: list[str]) -> Ask:
-    """Answer each record with the next of some texts."""
-    left = list(texts)
-    return lambda batch: [Answer(left.pop(0)) for _ in batch.records]
-
-
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for i in TRUTH:
-        Image.new("RGB", (40, 30), (20 * i, 100, 0)).save(folder / f"{i}.png")
-    return folder
+    return toy_runs(tmp_path / "images").task.images
 
 
 def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", **decoding: Any) -> Path:
-    index, count = parse_shard(shard)
-    records = Toy(images).records()[index - 1 :: count]
-    record = make_record(
-        benchmark={"name": "toy", "options": {"loud": True}, "limit": None, "shard": shard},
-        model={"id": "org/model-7b"},
-        decoding={"decoder": "base", **decoding},
-        records=records,
-        images=images,
-        seed=42,
-        folders={"data": str(images), "images": str(images), "gone": "/no/such/place"},
-    )
-    open_run(folder, record, records)
-    generate(parrot(texts), records, folder, images=images)
+    """Answer each record with the text of its place, one per batch; ``shard`` answers a part of them."""
+    runs = toy_runs(images, batch_size=1)
+    about = {**runs.task.metadata, "options": {"loud": True}}
+    places = {**runs.task.folders, "gone": "/no/such/place"}
+    runs = Runs(replace(runs.task, metadata=about, folders=places), {"id": "org/model-7b"})
+    answer(runs, lambda batch: [Answer(texts[batch.start])], folder, decoding, shard=shard)
     return folder
 
 
@@ -102,12 +83,12 @@ def test_scoring_a_run_folder_writes_all(tmp_path: Path, images: Path) -> None:
 
 def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
     whole = make_run(tmp_path / "whole", images, BASE)
-    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+    parts = [make_run(tmp_path / f"part{i}", images, BASE, shard=f"{i}/3") for i in (1, 2, 3)]
     _, expected = score(Toy(images), read_sources([whole]))
     _, merged = score(Toy(images), read_sources(parts))
     assert merged == expected
     assert score(Toy(images), read_sources(parts[::-1]))[1] == expected
-    with pytest.raises(MismatchError, match="shard"):
+    with pytest.raises(MismatchError, match="beta"):
         read_sources([whole, make_run(tmp_path / "other", images, BASE, beta=2)])
     done = CliRunner().invoke(
         app, ["eval", "score", *map(str, parts), "--data", str(images), "--out", str(tmp_path / "merged")]
@@ -118,8 +99,9 @@ def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
 
 def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
-    lines = (folder / "responses.jsonl").read_text().splitlines(keepends=True)
-    (folder / "responses.jsonl").write_text("".join(lines[:7]) + lines[7][:9])
+    lines = (folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rows.jsonl").write_text("".join(lines[:7]) + lines[7][:9])
+    (folder / "manifest.json").unlink()
     failed = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images)])
     assert isinstance(failed.exception, InputError)
     assert "5 of 12" in str(failed.exception)
@@ -130,9 +112,7 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
     assert len(read_scored(folder).texts) == 7  # the line that a kill cut short does not count here either
 
 
-@pytest.mark.parametrize(
-    "name", ["record.json", "manifest.jsonl", "responses.jsonl", "items.jsonl", "results.json"]
-)
+@pytest.mark.parametrize("name", ["record.json", "rows.jsonl", "items.jsonl", "results.json"])
 def test_an_edited_file_of_a_scored_run_is_named(tmp_path: Path, images: Path, name: str) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
     assert CliRunner().invoke(app, ["eval", "score", str(folder)]).exit_code == 0
@@ -146,13 +126,9 @@ def test_an_edited_file_of_a_scored_run_is_named(tmp_path: Path, images: Path, n
 
 def test_an_edited_answer_is_not_scored(tmp_path: Path, images: Path) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
-    text = (folder / "responses.jsonl").read_text()
-    (folder / "responses.jsonl").write_text(text.replace("a bus and a bus", "a dog and a dog"))
-    with pytest.raises(ArtifactError, match=r"responses\.jsonl"):
-        read_sources([folder])
-    other = make_run(tmp_path / "other", images, EDITED, beta=2)
-    (other / "responses.jsonl").replace(folder / "responses.jsonl")
-    with pytest.raises(ArtifactError, match=r"responses\.jsonl"):
+    text = (folder / "rows.jsonl").read_text()
+    (folder / "rows.jsonl").write_text(text.replace("a bus and a bus", "a dog and a dog"))
+    with pytest.raises(ArtifactError, match=r"rows\.jsonl"):
         read_sources([folder])
 
 
@@ -195,7 +171,8 @@ def test_results_sealed_by_hand_without_their_parts_are_refused(tmp_path: Path, 
 
 def test_a_run_without_answers_says_so(tmp_path: Path, images: Path) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
-    (folder / "responses.jsonl").unlink()
+    (folder / "rows.jsonl").unlink()
+    (folder / "manifest.json").unlink()
     with pytest.raises(InputError, match="answers"):
         read_sources([folder])
 
@@ -297,7 +274,7 @@ def test_a_file_that_does_not_answer_everything_is_scored_only_if_asked(tmp_path
 
 
 def test_the_samples_of_shards_are_those_of_all_of_them(tmp_path: Path, images: Path) -> None:
-    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+    parts = [make_run(tmp_path / f"part{i}", images, BASE, shard=f"{i}/3") for i in (1, 2, 3)]
     command = [
         "eval",
         "score",
@@ -312,19 +289,23 @@ def test_the_samples_of_shards_are_those_of_all_of_them(tmp_path: Path, images: 
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 12}
 
 
-def test_shards_without_the_others_say_so(tmp_path: Path, images: Path) -> None:
-    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+def test_parts_without_the_others_are_scored_only_if_asked_and_say_so(tmp_path: Path, images: Path) -> None:
+    parts = [make_run(tmp_path / f"part{i}", images, BASE, shard=f"{i}/3") for i in (1, 2, 3)]
 
     def score_parts(*some: Path) -> tuple[str, str]:
         out = tmp_path / f"scored-{len(some)}"
         command = ["eval", "score", *map(str, some), "--data", str(images), "--out", str(out)]
+        if len(some) < 3:
+            failed = CliRunner().invoke(app, command)
+            assert f"{12 - 4 * len(some)} of 12 records" in str(failed.exception)
+            command.append("--allow-missing")
         shown = " ".join(CliRunner().invoke(app, command).stdout.split())
         return shown, (out / "report.html").read_text()
 
     for told in score_parts(parts[1]):
-        assert "shard 2 of 3 only: 4 responses" in told
+        assert "part of 12 records only: 4 responses" in told
     for told in score_parts(*parts[1:]):
-        assert "2 of 3 shards only: 8 responses" in told
+        assert "part of 12 records only: 8 responses" in told
     for told in score_parts(*parts):
         assert "only" not in told
         assert "12 responses" in told
@@ -531,7 +512,7 @@ def test_what_a_model_thinks_is_not_scored_but_apart(tmp_path: Path, images: Pat
     page = (thought / "report.html").read_text()
     assert '<span class="grounded" title="dog">dog</span>' in page  # marked where the answer has it
     assert "bus" not in page
-    assert "<think>" in (thought / "responses.jsonl").read_text()  # the whole answer is kept
+    assert "<think>" in (thought / "rows.jsonl").read_text()  # the whole answer is kept
 
     command = ["eval", "score", str(thought), "--thinking"]
     refused = CliRunner().invoke(app, command)

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from answering import answer
 from reweigh import registry
 from reweigh.cli.app import app
 from reweigh.engines.answer import Answer
@@ -81,14 +82,14 @@ def test_it_is_scored_and_compared_under_its_own_titles(
 
 
 def test_it_is_recorded_in_a_notebook(colors: type[Benchmark], images: Path, tmp_path: Path) -> None:
-    task = open_task("colors", images, limit=4, shard="1/2")
-    assert [record.id for record in task.records] == [0, 2]
+    task = open_task("colors", images, limit=4)
+    assert [record.id for record in task.records] == [0, 1, 2, 3]
     runs = Runs(task, {"id": "org/model"})
     for name, text in (("one", "blue"), ("two", "red")):
-        runs.answer(lambda batch, text=text: [Answer(text)] * len(batch.records), tmp_path / name, {})
+        answer(runs, lambda batch, text=text: [Answer(text)] * len(batch.records), tmp_path / name)
         score_paths([tmp_path / name])
-    record = read_json(tmp_path / "one" / "record.json")
-    assert record["benchmark"] == {"name": "colors", "options": {}, "limit": 4, "shard": "1/2"}
+    record = read_json(tmp_path / "one" / "record.json")["record"]
+    assert record["benchmark"] == {"name": "colors", "options": {}, "limit": 4}
     pair = diff_runs(tmp_path / "one", tmp_path / "two")
     assert pair.figures["wrong_colors"].value == -100
     assert pair.titles == ("one", "two")

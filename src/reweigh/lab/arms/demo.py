@@ -14,12 +14,12 @@ from reweigh.attached import Attached, attach
 from reweigh.calibration.calibrate import calibrate
 from reweigh.engines.session import Session
 from reweigh.families.load import load
-from reweigh.lab.arms.experiment import Experiment, frame_of, session_arm
 from reweigh.lab.arms.steps import evidence_maps, whole_candidates
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.task import Runs, open_task
+from reweigh.lab.study import Arm, Study
 from reweigh.lab.tasks.world import MAX_NEW_TOKENS, World
 from reweigh.lab.views.charts import inline
 from reweigh.lab.views.examples import highest, response
@@ -126,15 +126,16 @@ def run(*, count: int, quick: bool) -> Demonstration:
     plain = decoder("base", model, processor)
     with TemporaryDirectory(prefix="reweigh-demo-") as scratch:
         task = open_task("world", Path(scratch, "scenes"), options={"scenes": count, "scene_seed": 0})
-        arms = [session_arm(BASE, lambda: plain), session_arm(REWEIGH, lambda: session)]
-        made = Experiment(Runs(task, {"id": "world"}, BATCH), arms, Path(scratch, "runs"), what="describing")
-        with made.progress(len(arms)):
+        runs = Runs(task, {"id": "world"}, BATCH)
+        arms = [Arm(BASE, lambda _: plain), Arm(REWEIGH, lambda _: session)]
+        study = Study([runs], arms, Path(scratch, "runs"), reference=BASE, what="describing")
+        with study.progress(len(arms)):
             for arm in arms:
-                made.answer(arm)
-                made.score(arm)
+                study.answer(runs, [arm])
+                study.score(runs, arm)
                 mark(arm.name)
     shown = World(scenes=count, scene_seed=0).scenes()
-    return Demonstration(shown, made.scored, frame_of(made.scored, task, BASE), plain, session, seconds)
+    return Demonstration(shown, study.scored[task.name], study.frame(), plain, session, seconds)
 
 
 def shipped_table() -> ReferenceTable:

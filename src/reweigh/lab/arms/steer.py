@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,18 +22,18 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.outputs import claim, write_output
 from reweigh.images import read_image
-from reweigh.lab.arms.experiment import Experiment, decoder_arm
 from reweigh.lab.runs.diff import hallucinated_objects
 from reweigh.lab.runs.record import find_image
 from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.study import Study, Tokens, decoder_arm
 from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.states import answer_states, hidden_states
 from reweigh.rivals.tools.vectors import LabeledSums, Pairs, SteeringVectors
 from reweigh.text import token_ends
 
-ANSWERS, TOKENS, WORDS = "answers", "tokens.jsonl", "hallucinated.txt"
+ANSWERS, WORDS = "answers", "hallucinated.txt"
 COUNT = 10
 """Words in the list of hallucinated objects."""
 STEERED = {"asd": "vectors", "vti": "vectors", "nullu": "vectors", "projectaway": "erase"}
@@ -83,12 +82,11 @@ def steer(model: Any, processor: Any, runs: Runs, out: Path) -> SteeringVectors:
     """
     anatomy = find_anatomy(model)
     blocks = range(len(anatomy.blocks))
-    arm = decoder_arm(ANSWERS, (model, processor), "base", {}, template=runs.template)
-    arm = replace(arm, notes=TOKENS)  # tokenizing a text again may split it differently
-    answered = Experiment(runs, [arm], out)
-    answered.run()
-    items = {item.id: item for item in answered.score(arm).items}
-    noted = [ids for row in answered.notes(arm) for ids in row["tokens"]]
+    arm = decoder_arm(ANSWERS, "base", observers=[Tokens()])
+    study = Study([runs], [arm], out / ANSWERS, reference=None, flat=True)
+    study.run((model, processor))
+    items = {item.id: item for item in study.score(runs, arm).items}
+    noted = [ids for note in study.notes(runs, arm) for ids in note["tokens"]]
     tokens = {record.id: ids for record, ids in zip(runs.task.records, noted, strict=True)}
     sums: LabeledSums | None = None
     pairs = Pairs()

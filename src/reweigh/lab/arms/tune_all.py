@@ -17,7 +17,6 @@ from typing import Any
 from reweigh.errors import InputError
 from reweigh.lab.arms.compare.methods import BASE, TUNED, Method, decoder_of, make_method, titled
 from reweigh.lab.arms.compare.report import CHIEF, short_titles
-from reweigh.lab.arms.experiment import Experiment, decoder_arm
 from reweigh.lab.arms.tune.report import INFO
 from reweigh.lab.arms.tune.search import (
     BOUND,
@@ -31,6 +30,7 @@ from reweigh.lab.arms.tune.search import (
 )
 from reweigh.lab.frame import Frame
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.study import Study, decoder_arm
 from reweigh.lab.views.charts import Marks, alt_text, chart, scatter
 from reweigh.lab.views.contrast import BRACKETS
 from reweigh.lab.views.page import Page
@@ -100,7 +100,7 @@ def tune_all(
 
     A method without a grid, or that the model cannot serve, is not tuned.
     """
-    arms = [decoder_arm(BASE, loaded, BASE, {}, template=runs.template)]
+    arms = [decoder_arm(BASE, BASE)]
     settings: dict[str, list[Options]] = {}
     titles: dict[str, str] = {}
     for name, given in options.items():
@@ -112,12 +112,10 @@ def tune_all(
         settings[name], titles[name] = own, method.title
         for setting in own:
             merged = {**given, **setting}
-            arms.append(
-                decoder_arm(arm_name(name, setting), loaded, decoder_of(name), merged, template=runs.template)
-            )
-    experiment = Experiment(runs, arms, out, what="tuning")
-    found = experiment.run(BASE)
-    metrics = {name: scored.summary.metrics for name, scored in experiment.scored.items()}
+            arms.append(decoder_arm(arm_name(name, setting), decoder_of(name), merged))
+    study = Study([runs], arms, out, reference=BASE, what="tuning")
+    found = study.run(loaded)
+    metrics = {name: scored.summary.metrics for name, scored in study.scored[runs.task.name].items()}
     require_figures(metrics[BASE])
     tried = {
         name: [judge(setting, metrics[arm_name(name, setting)], metrics[BASE], bound) for setting in own]

@@ -18,10 +18,10 @@ from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import drop_abandoned, sha256_file, sha256_json
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import read_sealed
-from reweigh.lab.arms.experiment import STUDY
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.material import Material
 from reweigh.lab.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute
+from reweigh.lab.read import STUDY
 from reweigh.lab.views.html import Html, part
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import FRAME, read_frame, write_frame

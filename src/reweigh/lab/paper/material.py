@@ -20,16 +20,16 @@ from reweigh.engines.base import GREEDY
 from reweigh.errors import MismatchError
 from reweigh.families.processor import tokenizer_of
 from reweigh.files.artifacts import sha256_file, sha256_json
+from reweigh.lab import study as lab
 from reweigh.lab.arms.ablate.arms import RANK, Variant, readout_arm
-from reweigh.lab.arms.ablate.run import as_evidence, attach_variant, variant_ask
-from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm
+from reweigh.lab.arms.ablate.run import as_evidence, attach_variant, variant_arm
 from reweigh.lab.bootstrap import RESAMPLES
 from reweigh.lab.enough import claims
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.paper.corpus.store import MANIFEST, StudyCorpus
 from reweigh.lab.runs.results import Scored
-from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.study import Answered, Arm, Batch, Opened
 from reweigh.lab.tasks.chair.metrics import figures
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
@@ -58,7 +58,7 @@ class Material:
         beta: The maximum penalty in use.
         loaded: Model and processor.
         runs: The evaluation records, how they are asked and scored; its seed is that of every draw.
-        folder: Folder of the runs, one per setting.
+        folder: The folder of the studies; the runs are below it, by task and arm.
         force: Whether a table of another model is accepted.
         resamples: Draws of a bootstrap.
         kept: The observations kept beside the table, at its layer, if there are any.
@@ -140,7 +140,7 @@ class Material:
 
     def beside(self, name: str) -> Path:
         """Return a folder beside the runs, where other commands leave what a study reads."""
-        return self.folder.parent / name
+        return self.folder / name
 
     def base(self) -> Scored:
         """Score the base model's answers, as the corpus has them."""
@@ -150,7 +150,7 @@ class Material:
             return Answered([Answer(self.evaluation.image(number).text) for number in numbers])
 
         about = {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"}
-        return self._score(Arm(BASE, lambda: OpenArm(about, ask)))
+        return self._score(Arm(BASE, lambda _: Opened(about, ask)))
 
     def rank(self) -> Scored:
         """Answer with the method itself."""
@@ -159,33 +159,38 @@ class Material:
     def run(self, variant: Variant) -> Scored:
         """Answer all records as an arm does and score them; a run of its name with other settings is refused."""
 
-        def opened() -> OpenArm:
-            session = attach_variant(*self.loaded, variant, self.beta, force=self.force)
+        about = {
+            "vector": variant.table.readout,
+            "donors": None if variant.donors is None else list(variant.donors),
+            "blind": variant.blind,
+            "clip": list(variant.clip),
+        }
+
+        def opened(model: tuple[Any, Any]) -> Opened:
+            session = attach_variant(*model, variant, self.beta, force=self.force)
 
             def kept(number: int, readout: str) -> Evidence:
                 vector = self.evaluation.image(number).evidence[readout]
                 return as_evidence(torch.tensor(vector), readout, session)
 
-            about = {
-                "vector": variant.table.readout,
-                "donors": None if variant.donors is None else list(variant.donors),
-                "blind": variant.blind,
-                "clip": list(variant.clip),
-            }
-            ask = variant_ask(session, variant, kept, template=self.runs.template)
-            return OpenArm({**session.record(), "evidence": about}, ask)
+            arm = variant_arm(variant, lambda _: session, kept).opened(model, self.runs.template)
+            return Opened({**arm.record, "evidence": about}, arm.ask)
 
         return self._score(Arm(variant.name, opened))
 
     @cached_property
-    def _experiment(self) -> Experiment:
-        return Experiment(self.runs, [], self.folder)
+    def _study(self) -> lab.Study:
+        return lab.Study([self.runs], [], self.folder, reference=None)
 
     def _score(self, arm: Arm) -> Scored:
         """Answer what has no answer yet, and score."""
-        with self._experiment.progress(1, [arm.name]):
-            self._experiment.answer(arm)
-        return self._experiment.score(arm)
+        with self._study.progress(1):
+            self._study.answer(self.runs, [arm], self.loaded)
+        return self._study.score(self.runs, arm)
+
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of a setting's run."""
+        return self.folder / self.runs.task.name / name
 
     def difference(self, first: Scored, second: Scored) -> dict[str, Estimate]:
         """Subtract the figures of CHAIR, second minus first, drawing the same images for both."""
@@ -211,6 +216,11 @@ class Material:
     def fingerprint(self) -> str:
         """Hash of the record."""
         return sha256_json(self.record())
+
+
+def model_name(given: str) -> str:
+    """Return a model's name as studies have it: commands call the embedded one ``world``, its tables otherwise."""
+    return EMBEDDED if given == "world" else given
 
 
 def rule_name(table: ReferenceTable) -> str:

@@ -12,15 +12,14 @@ from typing import Any
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.seals import read_sealed
 from reweigh.lab.arms.compare.cost import CACHED, LATENCY, MEMORY
-from reweigh.lab.arms.experiment import STUDY
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import read_study
-from reweigh.lab.paper.material import BASE, EMBEDDED, FIGURES
+from reweigh.lab.paper.material import BASE, FIGURES, model_name
 from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.study import Entries, Entry
-from reweigh.lab.runs.record import RESULTS
+from reweigh.lab.read import STUDY
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.report import FRAME, read_frame
@@ -115,11 +114,6 @@ def read_studies(folder: Path) -> Iterator[tuple[str, Measured]]:
             known = defined(values)
             if known or label.startswith("fig:"):
                 yield label, Measured(model, on, by, known, folder / name, outcome.sentences)
-
-
-def model_name(given: str) -> str:
-    """Return a model's name as studies have it: commands call the embedded one ``world``, its tables otherwise."""
-    return EMBEDDED if given == "world" else given
 
 
 def defined(values: Entries) -> dict[Entry, Estimate]:

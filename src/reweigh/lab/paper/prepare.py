@@ -82,7 +82,7 @@ def prepare(
         bound,
         loaded,
         runs,
-        out / "runs",
+        out,
         force=force,
         resamples=resamples,
         kept=None if kept is None else kept.at([found.layer]),

@@ -10,10 +10,10 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
-from reweigh.files.seals import read_sealed, read_sealed_rows
-from reweigh.job import parse_shard
+from reweigh.files.seals import read_sealed
+from reweigh.job import PLACES, Job
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run, run_owner
+from reweigh.lab.runs.record import ITEMS, RESPONSES, RESULTS, find_image
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Summary, find_benchmark, read_responses
 from reweigh.lab.tasks.open import data_folder, image_folder
 from reweigh.text import split_thinking
@@ -30,7 +30,7 @@ class Scored:
         texts: The answers by id, in the order of the records.
         results: The content of the results file.
         record: The record of the run; None for response files of other tools.
-        manifest: The questions of the run.
+        questions: What the run asked: a row with id, image and prompt for each answer.
     """
 
     items: list[Item]
@@ -39,7 +39,7 @@ class Scored:
     texts: dict[Id, str] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
     record: dict[str, Any] | None = None
-    manifest: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def benchmark(self) -> type[Benchmark]:
@@ -57,19 +57,15 @@ class Scored:
     @property
     def about(self) -> dict[str, Any]:
         """How many records were scored, and how, as a frame keeps it for each benchmark."""
-        longest = max((row["max_new_tokens"] for row in self.manifest), default=None)
+        longest = max((row["max_new_tokens"] for row in self.questions), default=None)
         return {"records": self.summary.n, "new_tokens": longest, "scorer": dict(self.summary.scorer)}
 
     @property
     def size(self) -> str:
-        """How much was scored, in words; shards without the others say so."""
+        """How much was scored, in words; a part of a run says so."""
         counted = f"{self.summary.n:,} responses on {self.summary.images:,} images"
-        index, count = parse_shard(((self.record or {}).get("benchmark") or {}).get("shard", "1/1"))
-        scored = len(self.results["config"]["sources"])
-        if scored >= count:
-            return counted
-        part = f"shard {index} of {count}" if scored == 1 else f"{scored} of {count} shards"
-        return f"{part} only: {counted}"
+        asked = (self.record or {}).get("records", 0)
+        return counted if self.summary.n >= asked else f"part of {asked:,} records only: {counted}"
 
     @property
     def title(self) -> str:
@@ -91,7 +87,7 @@ class Scored:
         data = data_folder(benchmark, data or existing_folder(self.record, "data"))
         folder = image_folder(benchmark, data, images or existing_folder(self.record, "images"))
         known: dict[Id, list[str]] = {item.id: benchmark.image_names(item.image) for item in self.items}
-        known |= {row["id"]: [row["image"]] for row in self.manifest}
+        known |= {row["id"]: [row["image"]] for row in self.questions}
 
         def find(identity: Id) -> Path | None:
             for image in known.get(identity, []):
@@ -105,7 +101,7 @@ class Scored:
 def read_scored(folder: Path) -> Scored:
     """Read what scoring wrote into a folder; a file that was altered since is named."""
     if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
-        run = (folder / RECORD).is_file()
+        run = Job.is_in(folder)
         raise InputError(
             f"{folder} has no scored run ({ITEMS} and {RESULTS})",
             hint=f"reweigh eval score {folder}" if run else "give a scored run folder",
@@ -121,19 +117,19 @@ def read_scored(folder: Path) -> Scored:
             raise ArtifactError(f"{folder / name} was altered after it was scored", hint=again)
     items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
     scored = Scored(items, Summary.from_json(results["summary"]), folder=folder, results=results)
-    path = folder / RESPONSES
-    if not (folder / RECORD).is_file():
+    if not Job.is_in(folder):
+        path = folder / RESPONSES
         responses = read_responses(path) if path.is_file() else []
         return replace(scored, texts={row.id: row.text for row in responses})
-    record, manifest = read_run(folder)
-    rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
+    job = Job.read(folder)
+    rows = job.rows()
     texts = {row["id"]: split_thinking(row["response"])[1] for row in rows}
-    return replace(scored, texts=texts, record=record, manifest=manifest)
+    return replace(scored, texts=texts, record=job.record, questions=rows)
 
 
 def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:
     """Return a folder that a run recorded, ``data`` or ``images``, if it still exists."""
-    recorded = (record or {}).get("places", {}).get(name)
+    recorded = (record or {}).get(PLACES, {}).get(name)
     return Path(recorded) if recorded is not None and Path(recorded).is_dir() else None
 
 

@@ -6,22 +6,20 @@ Sources are run folders (whose shards are put together) or response files of any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import naming, sha256_file
-from reweigh.files.outputs import claim, write_output, write_sealed_output
-from reweigh.files.seals import has_own_rows, read_sealed, read_sealed_rows
-from reweigh.lab.runs.record import ITEMS, MANIFEST, RECORD, REPORT, RESPONSES, RESULTS, read_run, run_owner
+from reweigh.files.outputs import write_output, write_sealed_output
+from reweigh.job import Job
+from reweigh.lab.runs.record import ANSWERS, ITEMS, RESPONSES, RESULTS, claim_scores
 from reweigh.lab.runs.results import Scored, existing_folder
 from reweigh.lab.tasks.base import (
     Benchmark,
-    Id,
     Item,
     Response,
     Summary,
@@ -36,7 +34,7 @@ from reweigh.text import THINKING, replace_surrogates, split_thinking
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Responses to score, the names of their files and, for run folders, record and manifest.
+    """Responses to score, the names of their files and, for run folders, record and questions.
 
     Attributes:
         thinking: Whether the responses are what the model thought, not what it answered.
@@ -45,7 +43,7 @@ class Source:
     responses: list[Response]
     names: tuple[str, ...] = ()
     record: dict[str, Any] | None = None
-    manifest: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
     thinking: bool = False
 
     def part(self, *, thinking: bool = False) -> Source:
@@ -89,7 +87,7 @@ def score_paths(
         judge: Who rates the answers of a judged benchmark.
         thinking: Score what the model thought before each answer, instead of the answers; needs ``out``.
     """
-    if thinking and (out is None or (out / RECORD).exists()):
+    if thinking and (out is None or Job.is_in(out)):
         raise InputError("scores of the thinking part need a folder of their own", hint="name it with --out")
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
@@ -125,7 +123,7 @@ def results_folder(paths: Sequence[Path], out: Path | None = None) -> Path:
     folder = out or (paths[0] if len(paths) == 1 and paths[0].is_dir() else None)
     if folder is None:
         raise InputError("there is no folder for the results", hint="name a folder with --out")
-    if (folder / RECORD).exists() and [folder.resolve()] != [path.resolve() for path in paths]:
+    if Job.is_in(folder) and [folder.resolve()] != [path.resolve() for path in paths]:
         raise InputError(f"{folder} holds another run", hint="name another folder with --out")
     return folder
 
@@ -137,7 +135,7 @@ def read_sources(
     text_key: str | None = None,
     reader: Callable[..., list[Response]] = read_responses,
 ) -> Source:
-    """Read one or several sources of the same kind; run folders may differ only in their shard.
+    """Read one or several sources of the same kind; several run folders are parts of one run.
 
     ``reader`` reads a response file; a benchmark with an official file format has its own.
     """
@@ -153,54 +151,42 @@ def read_sources(
             "run folders and response files cannot be scored together",
             hint="give only run folders, or only files",
         )
-    runs = [run_source(folder) for folder in folders]
-    records = [_without_shard(run.record or {}) for run in runs]
-    for folder, record in zip(folders[1:], records[1:], strict=True):
-        if record != records[0]:
-            raise MismatchError(f"{folder} is not a shard of the same run as {folders[0]}")
-    return Source(
-        responses=[row for run in runs for row in run.responses],
-        names=names,
-        record=runs[0].record,
-        manifest=[row for run in runs for row in run.manifest],
-    )
+    return run_source(*folders)
 
 
-def run_source(folder: Path, rows: Sequence[Mapping[str, Any]] | None = None) -> Source:
-    """Read the answers of one run folder, unless its rows are given."""
-    record, manifest = read_run(folder)
-    path = folder / RESPONSES
-    if rows is None:
-        if not path.is_file():
-            raise InputError(
-                f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
-            )
-        rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
+def run_source(*folders: Path) -> Source:
+    """Read the answers of a run; several folders are parts of the same one."""
+    jobs = [Job.read(folder) for folder in folders]
+    whole = jobs[0] if len(jobs) == 1 else Job.open(None, jobs[0].record, parts=jobs[0].parts)
+    if len(jobs) > 1:
+        whole.merge(jobs)
+    rows = whole.rows()
+    if not rows and whole.parts:
+        raise InputError(
+            f"the run in {folders[0]} has no answers yet", hint="run it first: reweigh eval run ... --out"
+        )
     for number, row in enumerate(rows, start=1):
         if not isinstance(row.get("id"), str | int) or not isinstance(row.get("response"), str):
-            raise ArtifactError(f"{path}, row {number}, has no id or no response", hint="run it again")
+            raise ArtifactError(
+                f"{folders[0]}: answer {number} has no id or no response", hint="run it again"
+            )
     responses = [Response(row["id"], row["response"]) for row in rows]
-    return Source(responses, (folder.resolve().name,), record, manifest)
-
-
-def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:
-    shared = {
-        key: value for key, value in record.items() if key in ("benchmark", "model", "decoding", "seed")
-    }
-    shared["benchmark"] = {key: value for key, value in shared["benchmark"].items() if key != "shard"}
-    return shared
+    names = tuple(folder.resolve().name for folder in folders)
+    return Source(responses, names, whole.record, rows)
 
 
 def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tuple[list[Item], Summary]:
     """Score a source; a run must be finished and a file complete unless ``partial``."""
     if source.record is None:
         check_questions(source.responses, benchmark.asked)
-    return benchmark.score(source.responses, ids=None if partial else asked_ids(benchmark, source))
-
-
-def asked_ids(benchmark: Benchmark, source: Source) -> Collection[Id] | None:
-    """Return the ids that a source should answer: those of its manifest, or of the benchmark for a bare file."""
-    return benchmark.asked_ids() if source.record is None else [row["id"] for row in source.manifest]
+        return benchmark.score(source.responses, ids=None if partial else benchmark.asked_ids())
+    missing = source.record["records"] - len(source.responses)
+    if missing and not partial:
+        raise InputError(
+            f"{missing} of {source.record['records']} records have no answer",
+            hint="finish the run, name its other parts too, or score what there is (--allow-missing)",
+        )
+    return benchmark.score(source.responses, ids=None)
 
 
 def score_into(folder: Path, benchmark: Benchmark, source: Source, *, partial: bool = False) -> Scored:
@@ -208,11 +194,11 @@ def score_into(folder: Path, benchmark: Benchmark, source: Source, *, partial: b
     items, summary = score(benchmark, source, partial=partial)
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    asked = asked_ids(benchmark, source)
-    count = None if asked is None else len(asked)
-    results = write_scores(folder, items, summary, source, benchmark=benchmark, asked=count)
+    ids = benchmark.asked_ids() if source.record is None else None
+    asked = (None if ids is None else len(ids)) if source.record is None else source.record["records"]
+    results = write_scores(folder, items, summary, source, benchmark=benchmark, asked=asked)
     texts = {row.id: row.text for row in source.responses}
-    return Scored(items, summary, folder, texts, results, source.record, source.manifest)
+    return Scored(items, summary, folder, texts, results, source.record, source.questions)
 
 
 def write_scores(
@@ -231,59 +217,22 @@ def write_scores(
     have been answered, if known.
     """
     files = {ITEMS: _lines(item.to_json() for item in items)}
-    own = (folder / RECORD).exists()
-    if not own:
+    if not Job.is_in(folder):
         files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
     claim_scores(folder)
-    noted = note_files(folder) if own else []
     for name, text in files.items():
         write_output(folder / name, text)
-    sealed = [*files, *([RESPONSES, *noted] if own else [])]
-    hashes = {name: sha256_file(folder / name) for name in sealed}
-    rows = {name: (folder / name).read_bytes().count(b"\n") for name in sealed}
+    sealed = [*files, *([ANSWERS] if Job.is_in(folder) else [])]
     results = as_results(summary, source.record, source.names, benchmark=benchmark, asked=asked)
-    results |= {"files": hashes, "rows": rows, **({"part": "thinking"} if source.thinking else {})}
+    results["files"] = {name: sha256_file(folder / name) for name in sealed}
+    if source.thinking:
+        results["part"] = "thinking"
     write_sealed_output(folder / RESULTS, results)
     return results
 
 
-def note_files(folder: Path) -> list[str]:
-    """List the files of notes in a run folder; refuse one that lost rows since it was scored."""
-    owner = run_owner(folder)
-    before: dict[str, tuple[str, int]] = {}
-    for path in folder.glob(f"{Path(RESULTS).stem}*{Path(RESULTS).suffix}"):
-        with suppress(ArtifactError):
-            page = read_sealed(path)
-            noted = page.get("rows", {}).keys() - {
-                RESPONSES,
-                *(name for name in page["files"] if "items" in name),
-            }
-            before |= {name: (page["files"][name], page["rows"][name]) for name in noted}
-    found = []
-    for path in sorted(folder.glob("*.jsonl")):
-        if path.name in (MANIFEST, RESPONSES) or not has_own_rows(path, owner=owner):
-            continue
-        digest, count = before.get(path.name, ("", 0))
-        first = path.read_bytes().splitlines(keepends=True)[:count]
-        if count and sha256(b"".join(first)).hexdigest() != digest:
-            raise ArtifactError(
-                f"{path} has changed since it was scored: it had {count} rows",
-                hint="rows were removed or replaced; delete the run folder and run it again",
-            )
-        found.append(path.name)
-    if lost := sorted(name for name in before if not (folder / name).exists()):
-        raise ArtifactError(f"{folder / lost[0]} is gone", hint="delete the run folder and run it again")
-    return found
-
-
 def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def claim_scores(folder: Path) -> None:
-    """Refuse a folder in which foreign files have the names that scoring writes."""
-    names = [ITEMS, RESULTS, REPORT, *([] if (folder / RECORD).exists() else [RESPONSES])]
-    claim([folder / name for name in names])
 
 
 def as_results(
@@ -306,7 +255,7 @@ def as_results(
     return {
         "results": {name: flat},
         "configs": {name: {"task": name, "scorer": dict(summary.scorer), **record.get("benchmark", {})}},
-        "versions": {name: record.get("schema", 1)},
+        "versions": {name: 2},
         "n-shot": {name: 0},
         "n-samples": {name: {"original": summary.n if asked is None else asked, "effective": summary.n}},
         "higher_is_better": {

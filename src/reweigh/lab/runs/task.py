@@ -1,7 +1,4 @@
-"""Runs of one benchmark: each configuration has its own folder, where it is answered, resumed and scored.
-
-Shared by `eval`, `compare`, `tune` and `ablate`. Answers come from a function; nothing here knows a model.
-"""
+"""What is asked, and how: a benchmark with its records and images, and what a record keeps of a run. Knows no model."""
 
 from __future__ import annotations
 
@@ -12,11 +9,7 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
-from reweigh.job import parse_shard
-from reweigh.lab.runs import score as scoring
-from reweigh.lab.runs.record import RECORD, find_image, make_record, open_run, require_run, require_same
-from reweigh.lab.runs.results import Scored
-from reweigh.lab.runs.run import Ask, RunFolder, generate
+from reweigh.lab.runs.record import find_image, make_record, spelled_out
 from reweigh.lab.tasks.base import Benchmark, Record, find_benchmark
 from reweigh.lab.tasks.open import data_folder, image_folder, open_benchmark
 from reweigh.text import Template, escape_bytes
@@ -33,7 +26,7 @@ class Task:
         bench: The benchmark, which scores the answers.
         records: What is asked.
         images: The folder of the images.
-        metadata: What a record keeps: name, options, limit, shard.
+        metadata: What a record keeps: name, options, limit.
         folders: Folders of data and images; answers do not depend on them.
     """
 
@@ -95,7 +88,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Runs:
-    """How all runs of one command are answered.
+    """A task, and how it is answered.
 
     Attributes:
         task: What is asked.
@@ -112,14 +105,8 @@ class Runs:
     template: Template | None = None
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def claim(self, folder: Path) -> None:
-        """Refuse a folder in which foreign files have the names of a run or its scores."""
-        require_run(folder, self.task.records)
-        scoring.claim_scores(folder)
-
-    def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
-        """Start a run, or make sure that the folder holds the same one."""
-        self.claim(folder)
+    def record(self, decoding: Mapping[str, Any]) -> dict[str, Any]:
+        """Return everything that answers with a decoder depend on."""
         if not self._hashed:  # the images are hashed once for all runs
             self._hashed.update(
                 make_record(
@@ -132,32 +119,8 @@ class Runs:
                     folders=self.task.folders,
                 )
             )
-        folder.mkdir(parents=True, exist_ok=True)
         settings = {**decoding, "batch_size": self.batch_size, "template": self.template}
-        open_run(folder, {**self._hashed, "decoding": settings}, self.task.records)
-
-    def folder(self, path: Path) -> RunFolder:
-        """Return the answers in a folder; those of another benchmark, selection or seed are refused."""
-        if (path / RECORD).exists():
-            require_same(path, {"benchmark": self.task.metadata, "seed": self.seed})
-        return RunFolder(path, self.task.records)
-
-    def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any]) -> int:
-        """Answer the missing records into a run folder and return the number of new answers."""
-        self.open(folder, decoding)
-        return generate(
-            ask,
-            self.task.records,
-            folder,
-            images=self.task.images,
-            batch_size=self.batch_size,
-            seed=self.seed,
-        )
-
-    def score(self, run: RunFolder) -> Scored:
-        """Score a finished run and write items and results into its folder."""
-        source = scoring.run_source(run.folder, run.rows).part()
-        return scoring.score_into(run.folder, self.task.bench, source)
+        return {**self._hashed, "decoding": spelled_out(settings)}
 
 
 def open_task(
@@ -168,7 +131,6 @@ def open_task(
     options: Mapping[str, Any] | None = None,
     limit: int | None = None,
     seed: int = 42,
-    shard: str = "1/1",
     drawings: Path | None = None,
 ) -> Task:
     """Open a benchmark and list its records.
@@ -180,18 +142,16 @@ def open_task(
         options: Its own options.
         limit: Use only the first records.
         seed: Seed of the sample, if the benchmark samples.
-        shard: Part of the records, as i/n.
         drawings: Folder for the images of a benchmark that draws them, if ``data`` names none.
     """
     benchmark = find_benchmark(name)
     folder = data_folder(benchmark, drawings if benchmark.draws_images and data is None else data)
     opened = open_benchmark(name, folder, **(options or {}))
     pictures = image_folder(benchmark, folder, images or opened.own_images)
-    index, count = parse_shard(shard)
     return Task(
         opened,
-        list(opened.records(limit=limit, seed=seed))[index - 1 :: count],
+        opened.records(limit=limit, seed=seed),
         pictures,
-        {"name": name, "options": dict(options or {}), "limit": limit, "shard": shard},
+        {"name": name, "options": dict(options or {}), "limit": limit},
         {name: escape_bytes(str(path.resolve())) for name, path in (("data", folder), ("images", pictures))},
     )

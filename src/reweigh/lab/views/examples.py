@@ -155,7 +155,7 @@ def add_examples(page: Page, run: Scored, find: FindImage) -> None:
     if any("mentions" in item.details for item in [*worst, *best]):
         page.add(legend())
     page.text("The worst first, then some of the best." if best else "The worst first.", muted=True)
-    prompts = {row["id"]: row["prompt"] for row in run.manifest}
+    prompts = {row["id"]: row["prompt"] for row in run.questions}
     if len(set(prompts.values())) == 1:  # not repeated in each example
         prompts = {}
     for item in [*worst, *best]:

@@ -43,7 +43,7 @@ def setting(checkpoint, tmp_path_factory) -> Setting:
     records = [
         type(one)(id=one.id, image=one.image, prompt=one.prompt, max_new_tokens=7) for one in world.records()
     ]
-    task = Task(world, records, folder, {"name": "world", "options": {}, "limit": None, "shard": "1/1"}, {})
+    task = Task(world, records, folder, {"name": "world", "options": {}, "limit": None}, {})
     table = twin.table(VOCABULARY)
     made, _ = make_variants(
         list(WORDS),

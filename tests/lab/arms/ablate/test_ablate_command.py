@@ -36,15 +36,16 @@ def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monke
     assert set(by_name["cyclic"]["difference"]) == {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"}
     for name in ("ablation.json", "ablation.md", "ablation.tex", "report.html"):
         assert (tmp_path / name).stat().st_size > 100
-    two = [str(tmp_path / "runs" / name) for name in ("full", "cyclic")]
+    two = [str(tmp_path / "world" / name) for name in ("full", "cyclic")]
     assert json.loads(run(app, ["eval", "diff", *two, "--json"]).stdout)["n"] == 3
 
-    files = [*tmp_path.glob("runs/*/responses.jsonl"), tmp_path / "ablation.json", tmp_path / "ablation.md"]
+    files = [*tmp_path.glob("world/*/rows.jsonl"), tmp_path / "ablation.json", tmp_path / "ablation.md"]
     whole = {path: path.read_bytes() for path in files}
     (tmp_path / "ablation.json").unlink()
-    shutil.rmtree(tmp_path / "runs" / "unbounded")
-    cut = tmp_path / "runs" / "cyclic" / "responses.jsonl"
+    shutil.rmtree(tmp_path / "world" / "unbounded")
+    cut = tmp_path / "world" / "cyclic" / "rows.jsonl"
     cut.write_bytes(cut.read_bytes()[:-5])
+    (cut.parent / "manifest.json").unlink()
 
     again = run(app, command(tmp_path, *arms))
     assert again.exit_code == 0, again.output + str(again.exception)

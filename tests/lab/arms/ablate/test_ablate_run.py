@@ -14,22 +14,18 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.engines.reader import Reader
 from reweigh.engines.transformers.answers import end_tokens
-from reweigh.errors import ArtifactError
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
-from reweigh.lab.arms import experiment
 from reweigh.lab.arms.ablate.arms import Variant
 from reweigh.lab.arms.ablate.report import COUNTED
 from reweigh.lab.arms.ablate.run import (
-    EDITS,
     Tally,
     attach_variant,
     evidence_for,
     sum_edits,
-    variant_ask,
+    variant_arm,
 )
-from reweigh.lab.arms.experiment import read_notes
-from reweigh.lab.runs.run import open_batch
+from reweigh.lab.study import Study, open_batch
 from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded
 
@@ -119,7 +115,7 @@ def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
         batch = runs.task.records[start : start + 2]
         prompts = [one.prompt for one in batch]
         expected += plain.describe(setting.pictures(batch), prompts, max_new_tokens=7)
-    assert [row["response"] for row in read_jsonl(tmp_path / "responses.jsonl")] == expected
+    assert [row["response"] for row in read_jsonl(tmp_path / "rows.jsonl")] == expected
     base = attach_variant(setting.model, setting.processor, arm, 0.0)
     texts = base.describe(setting.pictures(runs.task.records[:2]), prompts[0], max_new_tokens=7)
     assert texts != expected[:2], "the edit changes something here"
@@ -156,10 +152,11 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
 
 
 def answer(runs, session, arm, evidence, folder):
-    """Answer all records as an arm into a folder."""
-    ask = variant_ask(session, arm, evidence.of, template=None)
-    made = experiment.Arm(folder.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
-    experiment.Experiment(runs, [made], folder.parent).answer(made)
+    """Answer all records as an arm into a folder; return the notes on its batches."""
+    made = variant_arm(arm, lambda _: session, evidence.of)
+    study = Study([runs], [made], folder, flat=True)
+    study.answer(runs, study.arms)
+    return study.notes(runs, made)
 
 
 def recorded(shift, keep, after):
@@ -223,22 +220,16 @@ def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, sh
     arm = setting.arms["unbounded"]
     session = attach_variant(setting.model, setting.processor, arm, BETA)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for folder in (whole, cut):
-        answer(setting.runs, session, arm, setting.evidence(), folder)
-    path = cut / "responses.jsonl"
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    expected = answer(setting.runs, session, arm, setting.evidence(), whole)
     answer(setting.runs, session, arm, setting.evidence(), cut)
-    assert path.read_bytes() == (whole / "responses.jsonl").read_bytes()
-    assert len(read_jsonl(cut / EDITS)) > len(read_jsonl(whole / EDITS))
-    runs = setting.runs
-    counts = sum_edits(read_notes(cut / EDITS, runs))
-    assert counts == sum_edits(read_notes(whole / EDITS, runs))
+    path = cut / "rows.jsonl"
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    (cut / "manifest.json").unlink()
+    assert answer(setting.runs, session, arm, setting.evidence(), cut) == expected
+    assert path.read_bytes() == (whole / "rows.jsonl").read_bytes()
+    counts = sum_edits(expected)
     assert counts["escapes"] > 0
     assert counts["candidates"] >= counts["edits"] >= counts["escapes"]
-    rows = (cut / EDITS).read_text().splitlines(keepends=True)
-    (cut / EDITS).write_text("".join(row for row in rows if '"start": 2' not in row))
-    with pytest.raises(ArtifactError, match="batches"):
-        read_notes(cut / EDITS, runs)
 
 
 def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, tmp_path, monkeypatch):
@@ -255,7 +246,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
         "reweigh.lab.arms.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
     )
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
-    variant_ask(session, arm, setting.evidence().of, template=None)(batch)
+    variant_arm(arm, lambda _: session, setting.evidence().of).opened(None).ask(batch)
     assert ends == [302]
 
 

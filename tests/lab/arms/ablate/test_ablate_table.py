@@ -11,10 +11,10 @@ from rich.console import Console
 
 from reweigh.lab.arms.ablate.report import COUNTED, EDITS, FIGURES, Ablation, edit_rows
 from reweigh.lab.arms.ablate.run import Plan
-from reweigh.lab.arms.experiment import frame_of
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
+from reweigh.lab.study import figure_rows
 from reweigh.lab.tasks.base import Item, Summary
 from reweigh.lab.tasks.chair.metrics import count_caption, figures, summarize_metrics
 
@@ -48,7 +48,9 @@ def ablation(**arms):
     """A report of arms after the base and the full method: each a kind, a run and its counts."""
     arms = {"base": ("base", FULL, None), "full": ("full", FULL, COUNTS), **arms}
     task = SimpleNamespace(name="world", bench=SimpleNamespace(figures=figures))
-    rows = [*frame_of({name: one for name, (_, one, _) in arms.items()}, task, "full")]
+    rows = [
+        *figure_rows(SimpleNamespace(task=task), {name: one for name, (_, one, _) in arms.items()}, "full")
+    ]
     for name, (_, one, counts) in arms.items():
         rows += edit_rows({"benchmark": "world", "arm": name}, counts, one.items)
     variants = [

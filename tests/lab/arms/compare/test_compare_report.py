@@ -22,7 +22,6 @@ from reweigh.lab.arms.compare.report import Comparison, build_page, choose
 from reweigh.lab.arms.compare.run import contrast_of
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame, Row
-from reweigh.lab.runs.run import Answered
 from reweigh.lab.views.contrast import Contrast, shade
 from reweigh.lab.views.table import Column
 
@@ -264,10 +263,11 @@ def test_only_the_first_sentences_are_read_again(monkeypatch):
     )
     texts = ["A dog runs home.", " yes ", "A cat sits here.", "A cow eats grass."]
     batch = SimpleNamespace(start=LOOKED_AT - 3, pictures=[None] * 4, prompts=["?"] * 4)
-    answered = Answered([Answer(text, (1,)) for text in texts], {"seconds": 1.0})
     session = SimpleNamespace(model=None, processor=None)
-    note = fluency.read_again(lambda _: answered, session)(batch).note
+    answers = [Answer(text, (1,)) for text in texts]
+    call = SimpleNamespace(session=session, batch=batch, answers=answers, template=None)
+    note = fluency.Fluency().note(call)
     assert seen == ["A dog runs home.", "A cat sits here."], (
         "one word is no sentence, and three records are left"
     )
-    assert note == {"seconds": 1.0, LOWEST: [0.5, 0.5]}
+    assert note == {LOWEST: [0.5, 0.5]}

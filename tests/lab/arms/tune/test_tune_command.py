@@ -44,7 +44,7 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     base = {name: Estimate(point["base"][name]) for name in FIGURES}
     for row in point["grid"]:
         assert row["gain"] == gain({name: Estimate(row[name]) for name in FIGURES}, base)
-        folder = tmp_path / "runs" / f"layer-{row['layer']}-beta-{row['beta']:g}"
+        folder = tmp_path / "world" / f"layer-{row['layer']}-beta-{row['beta']:g}"
         metrics = read_scored(folder).summary.metrics
         assert {name: metrics[name].value for name in FIGURES} == {name: row[name] for name in FIGURES}
         assert row["difference"]["gain"]["value"] == pytest.approx(100 * row["gain"])
@@ -54,13 +54,14 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert "Difference to the base" in (tmp_path / "tuning.md").read_text()
     assert (tmp_path / "tuning.tex").read_text().count("begin{tabular}") == 2
-    two = [str(tmp_path / "runs" / name) for name in ("base", f"layer-{LAYERS[-1]}-beta-3")]
+    two = [str(tmp_path / "world" / name) for name in ("base", f"layer-{LAYERS[-1]}-beta-3")]
     assert json.loads(run(app, ["eval", "diff", *two, "--json"]).stdout)["n"] == 4
 
     # A stopped search answers the rest, to the same bytes.
-    whole = {path: path.read_bytes() for path in tmp_path.glob("runs/*/responses.jsonl")}
+    whole = {path: path.read_bytes() for path in tmp_path.glob("world/*/rows.jsonl")}
     for path in list(whole)[::2]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        (path.parent / "manifest.json").unlink()
     again = run(app, command(tmp_path))
     assert again.exit_code == 0, again.output + str(again.exception)
     assert {path: path.read_bytes() for path in whole} == whole

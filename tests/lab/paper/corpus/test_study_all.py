@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reweigh.lab.arms.experiment import STUDY
 from reweigh.lab.paper.analyses import STUDIES
 from reweigh.lab.paper.folder import finished, run_studies, write_report
 from reweigh.lab.paper.material import Material
+from reweigh.lab.read import STUDY
 from reweigh.lab.runs.model import describe_model
 from reweigh.lab.runs.task import Runs
 from reweigh.method.references import AtLeast
@@ -32,7 +32,7 @@ def material(passing: Any, corpus: Any, folder: Path) -> Material:
     table = ReferenceTable.build(corpus.layer, found, about)
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
     loaded = passing.model, passing.processor
-    return Material(corpus, corpus, table, 9.0, loaded, runs, folder / "runs", force=True, resamples=20)
+    return Material(corpus, corpus, table, 9.0, loaded, runs, folder, force=True, resamples=20)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -13,12 +13,12 @@ from reweigh.attached import attach
 from reweigh.engines.base import GREEDY
 from reweigh.errors import MismatchError
 from reweigh.images import read_image
+from reweigh.job import ROWS
 from reweigh.lab.arms.ablate import run as ablation
 from reweigh.lab.arms.ablate.arms import Variant
 from reweigh.lab.paper import material as reading
 from reweigh.lab.paper.material import Material
 from reweigh.lab.runs.model import describe_model
-from reweigh.lab.runs.record import RESPONSES
 from reweigh.lab.runs.task import Runs
 
 BETA = 9.0
@@ -28,11 +28,11 @@ BETA = 9.0
 def material(passing: Any, corpus: Any, tmp_path: Path) -> Material:
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
     loaded = passing.model, passing.processor
-    return Material(corpus, corpus, passing.table, BETA, loaded, runs, tmp_path / "runs", force=True)
+    return Material(corpus, corpus, passing.table, BETA, loaded, runs, tmp_path / "study", force=True)
 
 
 def texts(material: Any, name: str) -> list[str]:
-    lines = (material.folder / name / RESPONSES).read_text().splitlines()
+    lines = (material.run_folder(name) / ROWS).read_text().splitlines()
     return [json.loads(line)["response"] for line in lines]
 
 
@@ -59,9 +59,9 @@ def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, pas
 
 def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
     first = material.rank()
-    before = (material.folder / "rank" / RESPONSES).read_bytes()
+    before = (material.run_folder("rank") / ROWS).read_bytes()
     assert material.rank().summary.metrics == first.summary.metrics
-    assert (material.folder / "rank" / RESPONSES).read_bytes() == before
+    assert (material.run_folder("rank") / ROWS).read_bytes() == before
 
 
 def test_donors_and_blindness_change_whose_evidence_is_given(

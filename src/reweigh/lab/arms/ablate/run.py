@@ -15,7 +15,6 @@ import torch
 
 from reweigh.attached import Attached
 from reweigh.calibration.result import Calibration
-from reweigh.engines.base import GREEDY
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
@@ -25,6 +24,7 @@ from reweigh.intervene import ReWEIGH
 from reweigh.job import Job
 from reweigh.lab.arms.ablate.arms import (
     FULL,
+    WORDS,
     FindReadout,
     Variant,
     make_variants,
@@ -32,10 +32,9 @@ from reweigh.lab.arms.ablate.arms import (
     registered_sets,
 )
 from reweigh.lab.arms.ablate.report import BASE, COUNTED, edit_rows
-from reweigh.lab.arms.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.lab.frame import Frame
-from reweigh.lab.runs.run import Answered, Batch, batches, open_batch
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.study import Arm, Batch, Call, Observer, Study, batches, decoder_arm, open_batch
 from reweigh.measuring import measure, pair
 from reweigh.memory import Memory
 from reweigh.method.evidence import Evidence
@@ -44,9 +43,6 @@ from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
-from reweigh.text import Template
-
-EDITS = "edits.jsonl"
 
 
 class RecordEvidence:
@@ -163,21 +159,28 @@ def as_evidence(vector: torch.Tensor, readout: str, session: Attached) -> Eviden
     )
 
 
-def variant_ask(
-    session: Attached, arm: Variant, find: FindEvidence, *, template: Template | None
-) -> Callable[[Batch], Answered]:
-    """Make the function that answers batches as the arm does and notes its edits."""
+class EditTally(Observer):
+    """Notes how many candidates a batch had, how many were edited, and how many beyond the bound."""
 
-    def ask(batch: Batch) -> Answered:
+    def settings(self, call: Call) -> Mapping[str, Any]:
+        """Have the session show every step to a new tally."""
+        session = call.session
+        self._tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
+        return {"observer": self._tally}
+
+    def note(self, call: Call) -> Mapping[str, Any]:
+        """Return the counts."""
+        return self._tally.counts
+
+
+def variant_arm(variant: Variant, open_variant: Callable[[Any], Any], find: FindEvidence) -> Arm:
+    """Return a variant as an arm whose evidence is given and whose edits are counted."""
+
+    def settings(session: Any, batch: Batch) -> Mapping[str, Any]:
         numbers = range(batch.start, batch.start + len(batch.records))
-        given = [evidence_for(arm, session, find, number) for number in numbers]
-        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
-        options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
-        with session.request(evidence=given, observer=tally):
-            answers = session.answer(batch.pictures, batch.prompts, **options)
-        return Answered(answers, tally.counts)
+        return {"evidence": [evidence_for(variant, session, find, number) for number in numbers]}
 
-    return ask
+    return Arm(variant.name, open_variant, WORDS.get(variant.kind, ""), (EditTally(),), settings)
 
 
 def sum_edits(notes: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -255,21 +258,25 @@ def ablate(
     *,
     force: bool = False,
 ) -> Frame:
-    """Answer the base and every variant under one bar into folders below ``out``, score them and count their edits."""
+    """Answer the base and every variant, score them and count their edits."""
     evidence = RecordEvidence(model, processor, planned.table, runs)
+    edited = [
+        variant_arm(one, partial(open_variant, one, planned.beta, force), evidence.of)
+        for one in planned.variants
+    ]
+    study = Study([runs], [decoder_arm(BASE, BASE), *edited], out, reference=FULL, what="ablating")
+    rows = [*study.run((model, processor))]
+    for arm in study.arms:
+        edits = sum_edits(study.notes(runs, arm)) if arm.observers else None
+        items = study.score(runs, arm).items
+        rows += edit_rows({"benchmark": runs.task.name, "arm": arm.name}, edits, items)
+    about = study.score(runs, study.arms[0]).about
+    return Frame(rows, {"benchmarks": {runs.task.name: about}})
 
-    def opened(variant: Variant) -> OpenArm:
-        session = attach_variant(model, processor, variant, planned.beta, force=force)
-        return OpenArm(session.record(), variant_ask(session, variant, evidence.of, template=runs.template))
 
-    base = decoder_arm(BASE, (model, processor), BASE, {}, template=runs.template)
-    edited = [Arm(one.name, partial(opened, one), EDITS) for one in planned.variants]
-    made = Experiment(runs, [base, *edited], out / "runs", what="ablating")
-    rows = [*made.run(FULL)]
-    for arm in made.arms:
-        edits = sum_edits(made.notes(arm)) if arm.notes else None
-        rows += edit_rows({"benchmark": runs.task.name, "arm": arm.name}, edits, made.scored[arm.name].items)
-    return Frame(rows, {"benchmarks": {runs.task.name: made.scored[BASE].about}})
+def open_variant(variant: Variant, beta: float, force: bool, model: tuple[Any, Any]) -> Attached:
+    """Tie a variant to a model and its processor."""
+    return attach_variant(*model, variant, beta, force=force)
 
 
 def observations_beside(table: str | Path) -> Observations | None:

@@ -8,25 +8,17 @@ one question about a picture; for the first records it is also measured beforeha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from reweigh.engines.answer import Answer
 from reweigh.lab.bootstrap import Array, paired, ratio
 from reweigh.lab.estimate import Estimate
-from reweigh.lab.runs.run import Answered, Batch
+from reweigh.lab.study import Call, Observer
 from reweigh.lab.tasks.base import Item
 from reweigh.peak_memory import peak_bytes, reset_peak
-from reweigh.text import Template
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from reweigh.engines.session import Session
-
-COSTS = "costs.jsonl"
 WARM_UP_TOKENS = 8
 LATENCY, CACHED, MEMORY = "latency", "latency_cached", "memory"
 SECONDS, TOKENS, CACHED_SECONDS = "seconds", "tokens", "cached_seconds"
@@ -35,17 +27,6 @@ CACHED_RECORDS = 100
 MEMORY_OF = {"cuda": "allocated on the GPU", "mps": "held by the driver of the GPU"}
 HOST_MEMORY = "resident in this process"
 NOTHING = "nothing was generated"
-Result = TypeVar("Result")
-
-
-def measured(device: Any, run: Callable[[], Result]) -> tuple[Result, float, int | None]:
-    """Run something on the model's device; return its result, the seconds it took and the peak of memory."""
-    _synchronize(device)
-    _reset_peak(device)
-    begin = time.perf_counter()
-    result = run()
-    _synchronize(device)
-    return result, time.perf_counter() - begin, _peak(device)
 
 
 def _synchronize(device: Any) -> None:
@@ -82,53 +63,65 @@ def memory_of(device: str | None) -> str:
     return MEMORY_OF.get(device or "", HOST_MEMORY)
 
 
-def timed(session: Session, *, template: Template | None = None) -> Callable[[Batch], Answered]:
-    """Answer batches through a session, in its authors' regime, and note the cost of each: seconds, tokens, peak memory.
+class Cost(Observer):
+    """Notes what a batch cost: seconds, tokens, peak memory, and seconds with cached evidence.
 
-    It is warmed up on mirrored pictures first, since a first batch also pays for what is set up once.
+    The session is warmed up on mirrored pictures first, since a first batch also pays for what is set up once.
     """
-    from PIL.ImageOps import mirror
 
-    from reweigh.families.weights import input_device
+    def __init__(self) -> None:
+        self._warm = False
+        self._seconds = 0.0
+        self._peak: int | None = None
 
-    def prepare(batch: Batch, pictures: list[Image]) -> dict[str, Any]:
-        return session.prepare(pictures, batch.prompts, template=template)
+    @contextmanager
+    def watching(self, call: Call) -> Iterator[None]:
+        """Time the answering."""
+        from PIL.ImageOps import mirror
 
-    def respond(batch: Batch, inputs: dict[str, Any], limit: int) -> list[Answer]:
-        options = {**session.decoder.decoding(), "max_new_tokens": limit}
-        return session.respond(inputs, seed=batch.seed, **options)
+        if not self._warm:
+            self._warm = True
+            mirrored = [mirror(picture) for picture in call.batch.pictures]
+            inputs = call.session.prepare(mirrored, call.batch.prompts, template=call.template)
+            call.respond(inputs, max_new_tokens=min(WARM_UP_TOKENS, call.batch.max_new_tokens))
+        with self._timed(call):
+            yield
 
-    warm = False
+    @contextmanager
+    def _timed(self, call: Call) -> Iterator[None]:
+        from reweigh.families.weights import input_device
 
-    def ask(batch: Batch) -> Answered:
-        nonlocal warm
-        if not warm:
-            warm = True
-            mirrored = prepare(batch, [mirror(picture) for picture in batch.pictures])
-            respond(batch, mirrored, min(WARM_UP_TOKENS, batch.max_new_tokens))
-        inputs, device = prepare(batch, batch.pictures), input_device(session.model)
-        run = partial(respond, batch, inputs, batch.max_new_tokens)
-        answers, seconds, peak = measured(device, run)
-        note = {SECONDS: seconds, TOKENS: sum(len(one.tokens) for one in answers), "peak": peak}
-        if batch.start < CACHED_RECORDS and (evidence := _evidence(session, inputs)) is not None:
-            with session.request(evidence=evidence):
-                _, note[CACHED_SECONDS], _ = measured(device, run)
-        return Answered(answers, note)
+        device = input_device(call.session.model)
+        _synchronize(device)
+        _reset_peak(device)
+        begin = time.perf_counter()
+        yield
+        _synchronize(device)
+        self._seconds, self._peak = time.perf_counter() - begin, _peak(device)
 
-    return ask
+    def note(self, call: Call) -> Mapping[str, Any]:
+        """Return the cost, and measure it again with cached evidence if the decoder uses evidence."""
+        tokens = sum(len(one.tokens) for one in call.answers)
+        note = {SECONDS: self._seconds, TOKENS: tokens, "peak": self._peak}
+        if call.batch.start < CACHED_RECORDS and (evidence := _evidence(call)) is not None:
+            with call.session.using(evidence=evidence), self._timed(call):
+                call.respond(call.inputs)
+            note[CACHED_SECONDS] = self._seconds
+        return note
 
 
-def _evidence(session: Session, inputs: Mapping[str, Any]) -> Any:
-    """Measure the evidence of some prompts as ReWEIGH does, to reuse it; None for other decoders."""
-    from reweigh.attached import Attached
+def _evidence(call: Call) -> Any:
+    """Measure the evidence of a batch as ReWEIGH does, to reuse it; None for other decoders."""
+    from reweigh.intervene import ReWEIGH
     from reweigh.measuring import measure
 
-    if not isinstance(session, Attached):
+    session, decoder = call.session, call.session.decoder
+    if not isinstance(decoder, ReWEIGH):
         return None
-    lens = session.decoder.reader.lens
-    tokens = session.table.tokens.tolist()
+    table, lens = decoder.table, decoder.reader.lens
+    tokens = table.tokens.tolist()
     return measure(
-        session.model, inputs, layers=[session.layer], tokens=tokens, dtype=lens.mode, chunk=lens.chunk
+        session.model, call.inputs, layers=[table.layer], tokens=tokens, dtype=lens.mode, chunk=lens.chunk
     )
 
 

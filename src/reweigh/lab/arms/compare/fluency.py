@@ -7,7 +7,7 @@ objects than the base, leaves many texts unfinished or empty, or breaks them is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,10 @@ from reweigh.engines.transformers.arguments import followed_by
 from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.lab.runs.results import Scored
-from reweigh.lab.runs.run import Answered, Batch
 from reweigh.lab.runs.texts import WORDS, warnings_about
-from reweigh.text import Template
+from reweigh.lab.study import Call, Observer
 
 if TYPE_CHECKING:
-    from reweigh.engines.session import Session
     from reweigh.lab.arms.compare.methods import Method
 
 LOWEST = "lowest_probabilities"
@@ -37,23 +35,21 @@ BROKEN = 0.25
 """Broken texts are noted if their share exceeds the base's by more than this."""
 
 
-def read_again(
-    ask: Callable[[Batch], Answered], session: Session, *, template: Template | None = None
-) -> Callable[[Batch], Answered]:
-    """Answer batches with ``ask``, and note how likely the model itself finds the first texts."""
+class Fluency(Observer):
+    """Notes how likely the model itself, unedited, finds the first texts."""
 
-    def answer(batch: Batch) -> Answered:
-        answered = ask(batch)
-        lowest = []
-        for number, one in enumerate(answered.answers):
+    def note(self, call: Call) -> Mapping[str, Any]:
+        """Return the lowest probability of a token in each of them."""
+        lowest, session, batch = [], call.session, call.batch
+        for number, one in enumerate(call.answers):
             text = one.text.strip()
             if batch.start + number < LOOKED_AT and len(text.split()) >= WORDS:
                 picture, prompt = [batch.pictures[number]], [batch.prompts[number]]
-                inputs = build_inputs(session.model, session.processor, picture, prompt, template=template)
+                inputs = build_inputs(
+                    session.model, session.processor, picture, prompt, template=call.template
+                )
                 lowest.append(least_likely(session.model, session.processor, inputs, text))
-        return Answered(answered.answers, {**answered.note, LOWEST: lowest})
-
-    return answer
+        return {LOWEST: lowest}
 
 
 def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:
@@ -70,7 +66,7 @@ def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: st
 
 
 def broken_share(notes: Sequence[Mapping[str, Any]]) -> float:
-    """Return the share of texts with an improbable token; 0 if none was read again, as in runs of earlier versions."""
+    """Return the share of texts with an improbable token; 0 if none was read again."""
     lowest = [probability for note in notes for probability in note.get(LOWEST, [])]
     return sum(one < IMPROBABLE for one in lowest) / len(lowest) if lowest else 0.0
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
-from reweigh.lab.arms.compare.cost import COSTS, timed
-from reweigh.lab.arms.compare.fluency import read_again
-from reweigh.lab.arms.experiment import Arm, OpenArm
-from reweigh.lab.runs.run import Answered, Batch
+from reweigh.lab.arms.compare.cost import Cost
+from reweigh.lab.arms.compare.fluency import Fluency
+from reweigh.lab.study import Answered, Arm, Batch, Opened
 from reweigh.lab.tasks.base import find_benchmark
 from reweigh.options import parse_option
-from reweigh.text import Template, in_words
+from reweigh.text import in_words
 
 if TYPE_CHECKING:
     from reweigh.engines.session import Session
@@ -58,15 +57,13 @@ class Method:
     regime: Mapping[str, Any] = field(default_factory=dict)
     decoding: Mapping[str, Any] = field(default_factory=dict)
 
-    def arm(self, *, template: Template | None = None) -> Arm:
-        """Return the method as an arm that is timed; without a session in this process it cannot answer."""
-        return Arm(self.name, lambda: OpenArm(self.decoding, self.asker(template)), COSTS)
+    def arm(self) -> Arm:
+        """Return the method as an arm that is timed and read again; workers answer for one without a session."""
+        return Arm(self.name, self.open, self.title, (Cost(), Fluency()))
 
-    def asker(self, template: Template | None) -> Callable[[Batch], Answered]:
-        """Return a function that answers a batch and notes what it cost and how likely its texts are."""
-        if (session := self.session) is None:
-            return _answers_elsewhere
-        return read_again(timed(session, template=template), session, template=template)
+    def open(self, _: Any) -> Any:
+        """Return the session, or what a record keeps of it."""
+        return Opened(self.decoding, _answers_elsewhere) if self.session is None else self.session
 
     def regime_in_words(self) -> str:
         """Return the regime for a note under the table."""

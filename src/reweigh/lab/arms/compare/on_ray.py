@@ -1,7 +1,7 @@
-"""A comparison on a cluster: each actor has every method and answers a batch with all of them in turn.
+"""Runs and comparisons on a cluster: each actor has every method and answers a batch with all that lack it, in turn.
 
 So the methods' costs are measured side by side, each batch on one machine, and the answers equal those of a single machine.
-The driver loads no model, writes in the order of the manifest and scores.
+The driver loads no model, keeps the answers and scores.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.cluster import Cluster, Pool, Worker, ray_pool
+from reweigh.cluster import Cluster, Worker, ray_pool
+from reweigh.errors import UnsupportedError
 from reweigh.lab.arms.compare.methods import Method, make_method
 from reweigh.lab.arms.compare.report import Comparison
-from reweigh.lab.arms.compare.run import compare, served_arms
-from reweigh.lab.arms.experiment import in_turns
-from reweigh.lab.runs.model import ask_workers, describe_model
-from reweigh.lab.runs.run import Turns
+from reweigh.lab.arms.compare.run import compare
+from reweigh.lab.runs.model import describe_model
 from reweigh.lab.runs.task import Runs
+from reweigh.lab.study import Arm, Study
 from reweigh.text import Template
 
 
@@ -27,23 +27,28 @@ def page_of(method: Method) -> dict[str, Any]:
     return {one.name: getattr(method, one.name) for one in fields(method) if one.name != "session"}
 
 
-def open_comparer(
+def open_answerer(
     *,
     name: str,
     load: Mapping[str, Any],
     called: str,
     methods: Mapping[str, Mapping[str, Any]],
     template: Template | None,
+    timed: bool = True,
 ) -> Worker:
-    """Open a worker that loads a model with transformers and answers batches with the methods named, in turn."""
+    """Open a worker that loads a model with transformers and answers batches with the methods named, in turn.
+
+    ``timed`` says whether cost and fluency are noted.
+    """
     from reweigh.families.load import load as load_model
 
     model, processor = load_model(name, **load)
     model.name_or_path = called
     rows = [make_method(method, model, processor, options) for method, options in methods.items()]
-    turns = in_turns({row.name: row.asker(template) for row in rows})
+    arms = [row.arm() if timed else Arm(row.name, row.open) for row in rows if row.reason is None]
+    opened = {arm.name: arm.opened((model, processor), template) for arm in arms}
     page = {"model": describe_model(model, processor), "methods": {row.name: page_of(row) for row in rows}}
-    return page, lambda task: dict(turns(*task))
+    return page, lambda task: {name: opened[name].ask(task[0]) for name in task[1]}
 
 
 def compare_on(
@@ -55,23 +60,28 @@ def compare_on(
     *,
     tell: Callable[[Sequence[Method]], None] = lambda _: None,
 ) -> Comparison:
-    """Compare with the actors of a cluster; ``arguments`` are ``open_comparer``'s, ``tell`` receives what they serve.
+    """Compare with the actors of a cluster; ``arguments`` are ``open_answerer``'s, ``tell`` receives what they serve.
 
     ``model`` of the benchmarks' runs is completed with what the actors say of it.
     """
-    with ray_pool(cluster, open_comparer, arguments) as pool:
+    with ray_pool(cluster, open_answerer, arguments) as pool:
         methods = [Method(**page) for page in pool.described["methods"].values()]
         tell(methods)
         known = [replace(runs, model={**runs.model, **pool.described["model"]}) for runs in benchmarks]
-        return compare(
-            model, methods, known, out, turns_of=lambda runs: worker_turns(pool, runs, methods, out)
-        )
+        return compare(model, methods, known, out, workers=pool)
 
 
-def worker_turns(workers: Pool, runs: Runs, methods: Sequence[Method], out: Path) -> Turns:
-    """Have workers answer the batches that some methods still lack."""
-    served = served_arms(methods, runs)
-    take = ask_workers(
-        workers, runs, {out / runs.task.name / arm.name: arm.open().decoding for arm in served}
-    )
-    return lambda batch, _: take(batch).items()
+def answer_on(
+    cluster: Cluster, arguments: dict[str, Any], runs: Runs, out: Path, *, shard: str = "1/1"
+) -> Study:
+    """Answer one benchmark with one decoder and the actors of a cluster, into ``out`` itself."""
+    with ray_pool(cluster, open_answerer, {**arguments, "timed": False}) as pool:
+        [page] = pool.described["methods"].values()
+        method = Method(**page)
+        if method.reason is not None:
+            raise UnsupportedError(method.reason)
+        known = replace(runs, model={**runs.model, **pool.described["model"]})
+        arm = Arm(method.name, method.open, method.title)
+        study = Study([known], [arm], out, reference=None, flat=True, shard=shard, workers=pool)
+        study.answer(known, study.arms)
+        return study

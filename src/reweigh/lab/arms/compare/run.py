@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ from reweigh.lab.arms.compare.fluency import broken_share, degenerate
 from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
 from reweigh.lab.arms.compare.report import COST, Comparison
 from reweigh.lab.arms.compare.report import LATENCY as LATENCY_COLUMN
-from reweigh.lab.arms.experiment import Arm, Experiment
 from reweigh.lab.enough import too_few
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import AGAINST, Frame, Row
 from reweigh.lab.runs.results import Scored
-from reweigh.lab.runs.run import Turns
 from reweigh.lab.runs.task import Runs
 from reweigh.lab.runs.texts import empty, unchanged, unfinished
+from reweigh.lab.study import Study, Workers
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.contrast import Contrast, Keys
 from reweigh.lab.views.evaluation import write_report
@@ -33,50 +32,45 @@ def compare(
     benchmarks: Sequence[Runs],
     out: Path,
     *,
-    turns_of: Callable[[Runs], Turns | None] = lambda _: None,
+    workers: Workers | None = None,
 ) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
 
-    ``turns_of`` says who answers the batches of a benchmark, if not the methods' own sessions.
+    ``workers`` answer if the methods have no sessions in this process.
     """
-    scored: dict[str, Mapping[str, Scored]] = {}
-    broken: dict[str, dict[str, float]] = {}
+    reference = methods[0].name
+    arms = [method.arm() for method in methods if method.reason is None]
+    study = Study(
+        benchmarks, arms, out, reference=reference, interleave=True, workers=workers, what="comparing"
+    )
+    rows = [*study.run()]
+    scored = study.scored
     costs: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {method.name: {} for method in methods}
-    rows: list[Row] = []
+    broken: dict[str, dict[str, float]] = {runs.task.name: {} for runs in benchmarks}
     for runs in benchmarks:
-        name = runs.task.name
-        experiment = Experiment(
-            runs,
-            served_arms(methods, runs),
-            out / name,
-            rotate=True,
-            turns=turns_of(runs),
-            what="comparing",
-        )
-        rows += experiment.run(methods[0].name)
-        scored[name], broken[name] = experiment.scored, {}
-        for arm in experiment.arms:
-            noted = experiment.notes(arm)
-            costs[arm.name] |= {(name, note["start"]): note for note in noted}
-            broken[name][arm.name] = broken_share(noted)
-        rows += text_rows(name, experiment.scored, methods[0].name)
-        for one in experiment.scored.values():
+        for arm in arms:
+            noted = study.notes(runs, arm)
+            costs[arm.name] |= {(runs.task.name, part): note for part, note in enumerate(noted)}
+            broken[runs.task.name][arm.name] = broken_share(noted)
+        rows += text_rows(runs.task.name, scored[runs.task.name], reference)
+        for one in scored[runs.task.name].values():
             write_report(one, images=runs.task.images)
     totals = {name: Total(found) for name, found in costs.items()}
-    base = totals[methods[0].name]
+    base = totals[reference]
     for name, total in totals.items():
         for figure, cost in total.over(base).items():
             rows.append(Row({"benchmark": None, "arm": name, "figure": figure, AGAINST: None}, cost))
+    memory = memory_of(benchmarks[0].model.get("device"))
     about: dict[str, Any] = {
         "model": model,
-        "reference": methods[0].name,
+        "reference": reference,
         "benchmarks": {name: next(iter(found.values())).about for name, found in scored.items()},
         "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
-        "memory": memory_of(benchmarks[0].model.get("device")),
+        "memory": memory,
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
     frame = Frame(rows, about)
-    notes = [_note(scored, base.seconds_per_token, about["memory"]), *_cached_note(frame, methods)]
+    notes = [_note(scored, base.seconds_per_token, memory), *_cached_note(frame, methods)]
     notes += degenerate(methods, scored, broken)
     for runs in benchmarks:
         base_texts = list(scored[runs.task.name][methods[0].name].texts.values())
@@ -99,11 +93,6 @@ def text_rows(benchmark: str, scored: Mapping[str, Scored], base: str) -> Iterat
         for figure, share in shares.items():
             keys = {"benchmark": benchmark, "arm": arm, "figure": figure, AGAINST: None}
             yield Row(keys, Estimate(None if share is None else 100.0 * share))
-
-
-def served_arms(methods: Sequence[Method], runs: Runs) -> list[Arm]:
-    """Return the arms of the methods that the model can serve."""
-    return [method.arm(template=runs.template) for method in methods if method.reason is None]
 
 
 def figure_columns(scored: Mapping[str, Mapping[str, Scored]]) -> list[tuple[Column, Keys]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.lab.arms.experiment import Arm, Experiment, decoder_arm
 from reweigh.lab.arms.tune.search import BETAS, BOUND, RULE, Tuned, Where, search
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.task import Runs, Task
+from reweigh.lab.study import Arm, Study, decoder_arm
 from reweigh.method.edit import check_beta
 from reweigh.tables.folders import table_layers
 from reweigh.tables.table import ReferenceTable
@@ -80,38 +79,25 @@ def tune(
     force: bool = False,
 ) -> Tuned:
     """Answer and score the base and every point under one bar."""
-    scored: dict[Where, Scored] = {}
-    with answering(model, processor, grid, runs, out, force=force) as (made, answer):
+    study = Study([runs], [], out, reference=None, what="tuning")
 
-        def score(points: Sequence[Where]) -> Mapping[Where, Scored]:
-            scored.update({where: made.score(answer(where)) for where in points})
-            return scored
+    def score(points: Sequence[Where]) -> Mapping[Where, Scored]:
+        for where in points:
+            arm = point_arm(where, grid, force=force)
+            study.answer(runs, [arm], (model, processor))
+            study.score(runs, arm)
+            tried[arm.name] = where
+        return {tried[name]: one for name, one in study.scored[runs.task.name].items()}
 
+    tried: dict[str, Where] = {}
+    with study.progress(1 + len(grid.tables) * (len(grid.betas) + (len(grid.betas) > 1))):
         return search(score, runs.task.bench.figures, runs.task.name, **grid.options)
 
 
-@contextmanager
-def answering(
-    model: Any,
-    processor: Any,
-    grid: Grid,
-    runs: Runs,
-    out: Path,
-    *,
-    force: bool = False,
-) -> Iterator[tuple[Experiment, Callable[[Where], Arm]]]:
-    """Yield an experiment and a function that answers all records at one point, under one bar for the search."""
-    made = Experiment(runs, [], out / "runs", what="tuning")
-
-    def answer(where: Where) -> Arm:
-        layer, beta = where
-        name, decoder, options = "base", "base", {}
-        if layer is not None:
-            name, decoder = f"layer-{layer}-beta-{beta:g}", "reweigh"
-            options = {"table": grid.tables[layer], "beta": beta, "force": force}
-        arm = decoder_arm(name, (model, processor), decoder, options, template=runs.template)
-        made.answer(arm)
-        return arm
-
-    with made.progress(1 + len(grid.tables) * (len(grid.betas) + (len(grid.betas) > 1))):
-        yield made, answer
+def point_arm(where: Where, grid: Grid, *, force: bool = False) -> Arm:
+    """Return the arm of one point, or of the base."""
+    layer, beta = where
+    if layer is None:
+        return decoder_arm("base", "base")
+    options = {"table": grid.tables[layer], "beta": beta, "force": force}
+    return decoder_arm(f"layer-{layer}-beta-{beta:g}", "reweigh", options)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from reweigh.files.artifacts import sha256_json
 from reweigh.lab.arms.compare.cost import CACHED, LATENCY, MEMORY
 from reweigh.lab.frame import Frame
-from reweigh.lab.paper.material import EMBEDDED, Material
+from reweigh.lab.paper.material import Material, model_name
 from reweigh.lab.paper.study import Filled, Study, row
 from reweigh.lab.views.report import FRAME, read_frame
 
@@ -57,7 +57,7 @@ class Cost(Study):
             for figure, quantity in COSTS.items():
                 found = costs.get(benchmark=None, arm=METHOD, figure=figure, against=None)
                 if found is not None:
-                    case = EMBEDDED if timed == "world" else timed
+                    case = model_name(timed)
                     rows.append(row(found, quantity=quantity, case=case, unit=TIMES))
         return Frame(rows)
 

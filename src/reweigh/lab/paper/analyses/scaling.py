@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reweigh.errors import MismatchError
 from reweigh.files.artifacts import sha256_file
 from reweigh.lab.arms.ablate.arms import RANK
 from reweigh.lab.frame import Frame, Row
@@ -43,19 +42,15 @@ class Scaling(Study):
     )
 
     def inputs(self, material: Material) -> dict[str, str]:
-        runs = [folder / "runs" / name / RESULTS for folder in others(material) for name in METHODS]
+        task = material.runs.task.name
+        runs = [folder / task / name / RESULTS for folder in others(material) for name in METHODS]
         return {str(index): sha256_file(path) for index, path in enumerate(runs)}
 
     def compute(self, material: Material) -> Frame:
         name = str(material.runs.model.get("id", "this model"))
         rows = [*model_rows(name, {BASE: material.base(), RANK: material.rank()}, material)]
         for folder in others(material):
-            found = {method: read_scored(folder / "runs" / method) for method in METHODS}
-            if (other := found[BASE].summary.benchmark) != material.runs.task.name:
-                raise MismatchError(
-                    f"{folder} is a study on {other}, this one is on {material.runs.task.name}",
-                    hint="study the other model on the same benchmark",
-                )
+            found = {method: read_scored(folder / material.runs.task.name / method) for method in METHODS}
             name = str(found[BASE].results["config"]["model"].get("id", folder.name))
             if any(one["model"] == name for one in rows):  # two folders of one model keep different names
                 name = f"{name} ({folder.name})"
@@ -86,9 +81,9 @@ class Scaling(Study):
 
 
 def others(material: Material) -> list[Path]:
-    """List the finished study folders of further models beside the runs."""
-    folders = sorted(material.beside(FOLDER).glob("*"))
-    return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
+    """List the finished study folders of further models on the same benchmark."""
+    folders, task = sorted(material.beside(FOLDER).glob("*")), material.runs.task.name
+    return [one for one in folders if all((one / task / name / RESULTS).is_file() for name in METHODS)]
 
 
 def model_rows(model: str, runs: Mapping[str, Scored], material: Material) -> Iterator[Row]:
