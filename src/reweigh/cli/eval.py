@@ -82,7 +82,9 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     from reweigh.lab.views.evaluation import write_report
 
     count = len(task.records)
-    common.note(f"{new} new answers" if whole else f"{new} new answers in this part of {count} records")
+    common.note(
+        f"{new} new answers, {count} of {count} in total" if whole else f"{new} new answers in this part"
+    )
     answered = {"out": str(out), "answered_now": new, "records": count}
     if task.bench.judged or not whole:
         common.show(answered, lambda: typer.echo(out))

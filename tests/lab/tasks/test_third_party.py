@@ -41,6 +41,11 @@ def colors(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
     return find_benchmark("colors")
 
 
+@pytest.fixture(autouse=True)
+def few_records_may_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reweigh.lab.enough.RECORDS", 6)
+
+
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "pictures"

@@ -40,6 +40,8 @@ from reweigh.tables.table import ReferenceTable
 
 EMBEDDED = "reweigh world"
 """The embedded model's name in its tables."""
+COMMAND = "world"
+"""Its name in commands."""
 FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
 """Figures of CHAIR, and what the paper's tables call them."""
 BASE, PROBABILITY = "base", "probability"
@@ -220,7 +222,7 @@ class Material:
 
 def model_name(given: str) -> str:
     """Return a model's name as studies have it: commands call the embedded one ``world``, its tables otherwise."""
-    return EMBEDDED if given == "world" else given
+    return EMBEDDED if given == COMMAND else given
 
 
 def rule_name(table: ReferenceTable) -> str:
