@@ -97,8 +97,8 @@ def test_a_benchmark_of_a_file_is_answered_and_scored(cli, own, drawn, tmp_path)
     )
     found = cli(*asked, "-o", tmp_path / "run", "--json").json
     assert 0 < found["results"]["results"]["length"]["words,none"] <= 8
-    record = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert record["record"]["decoding"]["plugin"]["file"] == "mine.py"
+    record = json.loads((tmp_path / "run" / "record.json").read_text())["record"]
+    assert record["decoding"]["plugin"]["file"] == "mine.py"
     assert len(record["decoding"]["plugin"]["sha256"]) == 64
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from answering import answer, toy_runs
+from reweigh.engines.answer import Answer
 from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -20,7 +21,10 @@ from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.pages import DATA, INDEX, write_paper
 from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Entry, Outcome, row
+from reweigh.lab.runs.score import score_paths
+from reweigh.lab.tasks.base import BENCHMARKS
 from reweigh.lab.views.report import write_frame
+from toy_benchmark import Toy
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},
@@ -148,12 +152,13 @@ def test_settings_fill_the_tables_that_measure_nothing() -> None:
 
 
 def test_descriptions_of_amber_give_an_example(tmp_path: Path) -> None:
-    runs = Path(__file__).parents[2] / "goldens" / "folders" / "comparison" / "world"
-    for arm in ("base", "vcd"):
-        shutil.copytree(runs / arm, tmp_path / "made" / "amber-generative" / arm)
-    (tmp_path / "made" / "amber-generative" / "vcd").rename(
-        tmp_path / "made" / "amber-generative" / "reweigh"
-    )
+    if "toy" not in BENCHMARKS:
+        BENCHMARKS.add("toy", Toy)
+    runs = toy_runs(tmp_path / "images", limit=5)
+    for arm, text in (("base", "a dog and a bus"), ("reweigh", "a dog")):
+        folder = tmp_path / "made" / "amber-generative" / arm
+        answer(runs, lambda batch, text=text: [Answer(text)] * len(batch.records), folder)
+        score_paths([folder])
     keys = {"benchmark": "amber-generative", "arm": "base", "figure": "chair", "against": None}
     write_frame(Frame([Row(keys, Estimate(4.0))], {"model": "m"}), tmp_path / "made")
     write_paper(read_results([tmp_path / "made"]), tmp_path / "paper")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from answering import answer, toy_runs
+from checkpoints.tokens import tokenizer
 from reweigh.cli.app import app
 from reweigh.engines.answer import Answer, decode
 from reweigh.errors import ArtifactError, InputError, MismatchError

@@ -20,6 +20,7 @@ from reweigh.lab.paper.material import BASE, FIGURES, model_name
 from reweigh.lab.paper.protocol import protocol
 from reweigh.lab.paper.study import Entries, Entry
 from reweigh.lab.read import STUDY
+from reweigh.lab.runs.record import RESULTS
 from reweigh.lab.runs.results import Scored, read_scored
 from reweigh.lab.tasks import find_benchmark
 from reweigh.lab.views.report import FRAME, read_frame

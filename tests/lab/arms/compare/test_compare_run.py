@@ -97,8 +97,8 @@ def test_cost_is_time_over_tokens_and_the_highest_peak():
 
 def test_tokens_are_counted_to_the_end_token():
     class Processor:
-        def batch_decode(self, rows, skip_special_tokens):
-            return [" ".join(map(str, row.tolist())) for row in rows]
+        def decode(self, row, skip_special_tokens):
+            return " ".join(map(str, row))
 
     def count(said, ends):
         inputs = {"input_ids": torch.ones(len(said), 3, dtype=torch.int64)}
