@@ -34,6 +34,15 @@ def test_every_command_of_the_table_has_its_module():
     assert missing == []
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_a_full_standard_output_is_no_bug():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "reweigh", "data"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "error: a file or the standard output: No space left on device\n"
+
+
 def test_the_list_of_commands(cli):
     done = cli("--help")
     assert done.code == 0

@@ -56,6 +56,10 @@ def image(url):
     return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
 
 
+def image_of(**asked):
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": SMALL, **asked}}]}
+
+
 def chat(**changes):
     return {"model": MODEL, "messages": [user(text="Hi")], "max_tokens": 2, **changes}
 
@@ -152,6 +156,35 @@ def test_a_hostile_chat_is_refused_in_few_words(house, name):
     assert len(answer.content) < 1000
     assert "pydantic" not in answer.text
     assert "Input should" not in answer.text
+
+
+DIGITS = 10**4_000
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [
+        *(
+            ("/v1/chat/completions", {name: DIGITS})
+            for name in ("n", "top_k", "seed", "top_logprobs", "stop")
+        ),
+        *(("/v1/chat/completions", {"reweigh": {name: DIGITS}}) for name in ("layer", "beta", "table")),
+        *(("/inspect/heat", {name: DIGITS}) for name in ("token", "word")),
+        *(("/inspect/words", {"tokens": [1], name: [DIGITS]}) for name in ("tokens", "said")),
+        ("/inspect/check", {"text": "a", "layer": DIGITS}),
+        *(
+            ("/v1/chat/completions", {"messages": [image_of(**{name: DIGITS})]})
+            for name in ("min_pixels", "max_pixels")
+        ),
+    ],
+)
+def test_thousands_of_digits_are_not_repeated(house, path, changes):
+    asked = {"messages": [user(picture(0))]}
+    if path.startswith("/v1"):
+        asked = chat(**asked)
+    answer = httpx.post(house.url + path, json=asked | changes, timeout=60)
+    assert answer.status_code == 400
+    assert len(answer.content) < 600
 
 
 QUESTIONS = {

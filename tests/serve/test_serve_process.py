@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import httpx
@@ -122,6 +124,22 @@ def test_a_stop_finishes_streams_and_a_kill_needs_no_repair():
             list(stream)
     with process() as (_, url):
         assert client(url).chat.completions.create(**ASKED).choices[0].message.content == whole
+
+
+@pytest.mark.slow
+def test_nothing_is_logged_after_the_last_line():
+    """Also where a second stop ends the answers in progress."""
+    with process("--limit", "batch=1") as (started, url):
+        stream = iter(client(url).chat.completions.create(**ASKED, n=16, stream=True))
+        next(stream)
+        for _ in range(2):
+            started.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        with contextlib.suppress(openai.APIError, httpx.HTTPError):
+            list(stream)
+        lines = started.stderr.read().splitlines()
+        assert " stopped " in lines[-1], lines
+        assert any("POST /v1/chat/completions" in line for line in lines[:-1])
 
 
 def test_a_missing_extra_is_named(monkeypatch):

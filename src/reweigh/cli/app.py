@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import errno
 import importlib
 import io
 import os
@@ -30,6 +31,8 @@ from reweigh.progress import be_quiet
 TRACEBACK = "REWEIGH_TRACEBACK"
 BUG = 70
 """Exit code for an unexpected error."""
+OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+"""Errors that a full or broken device gives, without a name if it is the standard output."""
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("demo", "doctor"),
@@ -183,11 +186,13 @@ def main() -> None:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
     except OSError as error:
-        if error.errno is None or error.filename is None:
+        if error.errno is None or (error.filename is None and error.errno not in OF_WRITING):
             _report(error)
         _show_traceback()
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
-        typer.echo(f"error: {name}: {error.strerror}", err=True)
+        typer.echo(f"error: {name or 'a file or the standard output'}: {error.strerror}", err=True)
+        if error.filename is None:  # what is left to write would fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
         if start.was_stopped():  # something turned the signal into an error of its own

@@ -28,7 +28,7 @@ from reweigh.serve.prepare import LANES, LARGE, Prepared, find_pictures, open_pi
 from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
 from reweigh.serve.scheduler import Answers, ClientLeft, Scheduler
 from reweigh.serve.served import Served
-from reweigh.serve.thread import SingleThread
+from reweigh.serve.thread import SingleThread, return_memory
 from reweigh.serve.wire import (
     ChatRequest,
     CheckRequest,
@@ -245,7 +245,10 @@ class Server:
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)
             return prepared
 
-        return await self._lanes[lane].run(work, answers.client)
+        prepared = await self._lanes[lane].run(work, answers.client)
+        if lane:  # also under a load of small pictures that never ends
+            await asyncio.to_thread(return_memory)
+        return prepared
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""

@@ -49,13 +49,10 @@ def run(server: Server, taken: socket.socket, *, host: str, json: bool = False) 
             if hasattr(signal, "SIGHUP"):
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
-        async def shutdown(self, sockets: Any = None) -> None:
-            await super().shutdown(sockets=sockets)
-            tell("stopped", seconds=round(time.monotonic() - begin), **server.metrics.totals())
-
     # uvicorn raises the signal again; a stop is the normal end
     with suppress(KeyboardInterrupt):
         Announcing(settings(server)).run(sockets=[taken])
+    tell("stopped", seconds=round(time.monotonic() - begin), **server.metrics.totals())
 
 
 def settings(server: Server) -> uvicorn.Config:

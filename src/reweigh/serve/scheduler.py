@@ -23,12 +23,14 @@ from reweigh.serve.prepare import stackable
 from reweigh.serve.problem import Deadline, Problem, problem_of, stopping
 from reweigh.serve.recall import Recall
 from reweigh.serve.row import Piece, Row
-from reweigh.serve.thread import SingleThread
+from reweigh.serve.thread import SingleThread, return_memory
 
 T = TypeVar("T")
 
 GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
+IDLE_SECONDS = 1.0
+"""Seconds without a request after which freed memory is returned to the system."""
 BODIES = 8
 """How many bodies of the maximum size may be in memory at once."""
 CLIENTS = 2
@@ -159,8 +161,17 @@ class Scheduler:
                 async with self._thread.free:
                     await self._decode_next()
             else:
-                self._changed.clear()
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for work; return freed memory to the system if none comes for a while."""
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_SECONDS):
                 await self._changed.wait()
+                return
+        await asyncio.to_thread(return_memory)
+        await self._changed.wait()
 
     async def _decode_next(self) -> None:
         """Decode the next batch; keep no reference to it afterwards."""

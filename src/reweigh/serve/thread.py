@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
+
+
+def return_memory() -> None:
+    """Give freed memory back to the system; glibc keeps what large pictures needed."""
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class SingleThread:

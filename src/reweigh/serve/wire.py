@@ -57,6 +57,8 @@ NOTES = frozenset({"provider_specific_fields"})
 
 TURNS = 1_000
 """Messages of a conversation, and parts of a message."""
+LARGEST = 2**31
+"""No number that an error repeats is larger; Python reads thousands of digits."""
 STOPS = 4
 STOP_CHARACTERS = 256
 WORD_CHARACTERS = 100
@@ -95,8 +97,8 @@ class ImageUrl(Strict):
 
     url: str
     detail: str | None = None
-    min_pixels: int | None = Field(default=None, ge=1)
-    max_pixels: int | None = Field(default=None, ge=1)
+    min_pixels: int | None = Field(default=None, ge=1, lt=LARGEST)
+    max_pixels: int | None = Field(default=None, ge=1, lt=LARGEST)
 
     @model_validator(mode="after")
     def _check_order(self) -> ImageUrl:
@@ -164,7 +166,7 @@ class ReweighOptions(Strict):
     decoder: str = "reweigh"
     table: str | None = None
     beta: float | list[float] | None = None
-    layer: int | None = None
+    layer: int | None = Field(default=None, gt=-LARGEST, lt=LARGEST)
     trace: bool = False
     evidence: bool = False
 
@@ -214,10 +216,10 @@ class ChatRequest(Conversation):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
+    top_k: int | None = Field(default=None, ge=-1, lt=LARGEST)
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
     chat_template_kwargs: dict[str, Any] | None = None
-    n: int = Field(default=1, ge=1)
+    n: int = Field(default=1, ge=1, lt=LARGEST)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: Annotated[list[str], BeforeValidator(_as_list)] = []
     logprobs: bool = False
@@ -268,22 +270,22 @@ class ChatRequest(Conversation):
 class HeatRequest(Conversation):
     """``POST /inspect/heat``."""
 
-    token: int | None = Field(default=None, ge=0)
+    token: int | None = Field(default=None, ge=0, lt=LARGEST)
     word: str | None = Field(default=None, max_length=WORD_CHARACTERS)
 
 
 class WordsRequest(Conversation):
     """``POST /inspect/words``."""
 
-    said: list[Annotated[int, Field(ge=0)]] = Field(default=[], max_length=SAID)
-    tokens: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, max_length=CANDIDATES)
+    said: list[Annotated[int, Field(ge=0, lt=LARGEST)]] = Field(default=[], max_length=SAID)
+    tokens: list[Annotated[int, Field(ge=0, lt=LARGEST)]] = Field(min_length=1, max_length=CANDIDATES)
 
 
 class CheckRequest(Conversation):
     """``POST /inspect/check``."""
 
     text: str = Field(max_length=CHECK_CHARACTERS)
-    layer: int | None = None
+    layer: int | None = Field(default=None, gt=-LARGEST, lt=LARGEST)
 
 
 FIELDS: dict[str, Sequence[str]] = {

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from local_server import LocalServer, QuietHandler
 from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError, UnknownNameError
+from reweigh.files.outputs import RECORD
 from reweigh.lab.tasks import data as module
 from reweigh.lab.tasks.base import BENCHMARKS
 from reweigh.lab.tasks.data import SCRATCH, Dataset, FetchError, File, check, data_root, folder_of, get, state
@@ -183,6 +184,33 @@ def test_an_archive_cannot_write_outside(
     get(entry)
     assert {path.parent for path in tmp_path.rglob("evil")} <= {root / "toy" / "images"}
     assert sorted(path.name for path in (root / "toy").iterdir()) == [".lock", "images", "q"]
+
+
+@pytest.mark.parametrize("place", ["", "images/"])
+def test_an_archive_cannot_claim_your_files_as_ours(
+    entry: Dataset, server: FileServer, root: Path, tmp_path: Path, place: str
+) -> None:
+    held = {"images/1.jpg": b"x", f"{place}{RECORD}": b"{}"}
+    server.files["/images.zip"] = make_zip(tmp_path / "evil.zip", held)
+    with pytest.raises(FetchError, match=r"reweigh-outputs\.json"):
+        get(entry)
+    assert not list(root.rglob(RECORD))
+
+
+@pytest.mark.parametrize(("place", "exists"), [("images", False), ("q", True), ("q", False)])
+def test_nothing_is_written_through_a_link(
+    entry: Dataset, root: Path, tmp_path: Path, place: str, exists: bool
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if exists:
+        elsewhere.mkdir()
+    link = root / "toy" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(InputError, match="symbolic link"):
+        get(entry)
+    assert elsewhere.exists() == exists
+    assert not exists or not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize("unpacked", [False, True])

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from reweigh.errors import InputError, MissingExtraError, ReweighError, first_line
 from reweigh.files.artifacts import naming, only_one
+from reweigh.files.outputs import RECORD
 from reweigh.progress import is_quiet
 
 VARIABLE = "REWEIGH_DATA"
@@ -199,14 +200,30 @@ def _bring(file: File, folder: Path, source: Path | None, scratch: Path) -> None
     elif file.holds and source.is_dir() and all((source / name).exists() for name in file.holds):
         for name in file.holds:  # already unpacked
             (whole / name).parent.mkdir(parents=True, exist_ok=True)
-            (shutil.copytree if (source / name).is_dir() else shutil.copyfile)(source / name, whole / name)
+            if (source / name).is_dir():
+                shutil.copytree(source / name, whole / name, ignore=shutil.ignore_patterns(RECORD))
+            else:
+                shutil.copyfile(source / name, whole / name)
     else:
         wanted = " or ".join([file.name, *([", ".join(file.holds)] if file.holds else [])])
         raise InputError(f"{source} does not contain {wanted}", hint=f"the official file is {file.url}")
     if file.holds and arrived.exists():
         _unpack(file, arrived, whole)
     for name in file.results:
+        _require_no_links(whole, name, folder)
+    for name in file.results:
         _move(whole / name, folder / name)
+
+
+def _require_no_links(whole: Path, name: str, folder: Path) -> None:
+    """Refuse to write through a symbolic link below the destination, which may lead anywhere."""
+    below = (path.relative_to(whole) for path in (whole / name).rglob("*"))
+    for path in (*Path(name).parents, Path(name), *below):
+        if path != Path() and (folder / path).is_symlink():
+            raise InputError(
+                f"{folder / path} is a symbolic link; nothing is written through it",
+                hint="remove it, or give the folder that it leads to",
+            )
 
 
 def _move(whole: Path, target: Path) -> None:
@@ -276,6 +293,11 @@ def _unpack(file: File, archive: Path, folder: Path) -> None:
     """Unpack a zip file into a new folder; zipfile keeps every member inside and makes no links."""
     try:
         with zipfile.ZipFile(archive) as opened:
+            if any(Path(name).name == RECORD for name in opened.namelist()):
+                raise FetchError(
+                    f"{file.name} contains {RECORD}, with which reweigh knows its own files",
+                    hint="it is not the official archive; get it again",
+                )
             opened.extractall(folder)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise FetchError(
