@@ -100,5 +100,5 @@ def random_table(vocab: int, layer: int) -> ReferenceTable:
     count = min(REGISTERED, vocab // 2)
     tokens = np.sort(random.choice(vocab, count, replace=False)).astype(np.int64)
     references = random.uniform(0, 2e-3, count)
-    made_with = {"identity": {"model_id": "none, references are random"}}
-    return ReferenceTable(layer, 1e-3, tokens, references, np.full(count, 10, dtype=np.int64), made_with)
+    about = {"identity": {"model_id": "none, references are random"}}
+    return ReferenceTable(layer, 1e-3, tokens, references, np.full(count, 10, dtype=np.int64), about)

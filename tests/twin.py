@@ -65,15 +65,13 @@ class MadeUpTable(ReferenceTable):
         """Accept every model."""
 
 
-def table(
-    vocab: int, *, layer: int = 2, seed: int = 0, share: float = 0.7, **made_with: Any
-) -> ReferenceTable:
+def table(vocab: int, *, layer: int = 2, seed: int = 0, share: float = 0.7, **about: Any) -> ReferenceTable:
     """References around what random models show, so that strengths of 0, 1 and all between occur."""
     random = np.random.default_rng(seed)
     tokens = np.flatnonzero(random.random(vocab) < share).astype(np.int64)
     references = random.uniform(0.001, 0.05, len(tokens)).astype(np.float32).astype(np.float64)
-    kind = ReferenceTable if "identity" in made_with else MadeUpTable
-    named = {"identity": {"model_id": "made up"}, **made_with}
+    kind = ReferenceTable if "identity" in about else MadeUpTable
+    named = {"identity": {"model_id": "made up"}, **about}
     return kind(layer, 0.017, tokens, references, np.full(len(tokens), 9), named)
 
 
@@ -129,7 +127,7 @@ def strengths(references: ReferenceTable, dmrr: np.ndarray | None, vocab: int) -
     laid_out = np.zeros(vocab)
     if dmrr is not None:
         for token, reference in zip(references.tokens, references.references, strict=True):
-            laid_out[token] = min(max((reference - dmrr[token]) / references.scale, 0.0), 1.0)
+            laid_out[token] = min(max((reference - dmrr[token]) / references.b0, 0.0), 1.0)
     return laid_out
 
 
@@ -158,7 +156,7 @@ def edited(logits: np.ndarray, strength: np.ndarray, beta: float) -> np.ndarray:
 def strengths_of(model: Any, inputs: Mapping[str, Any], references: ReferenceTable) -> list[np.ndarray]:
     """s of each row."""
     vocab = parts(model)[1].weight.shape[0]
-    found = evidence(model, inputs, references.layer, references.made_with.get("rows"))
+    found = evidence(model, inputs, references.layer, references.about.get("rows"))
     return [strengths(references, row, vocab) for row in found]
 
 

@@ -147,8 +147,8 @@ class ReWEIGH(Decoder):
         found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
         tokens = torch.from_numpy(found.tokens)
         references = torch.from_numpy(found.references).float()
-        dtype = None if self.force else found.made_with.get("dtype")
-        registered = Registered(tokens, references, found.scale, self.clip, dtype)
+        dtype = None if self.force else found.about.get("dtype")
+        registered = Registered(tokens, references, found.b0, self.clip, dtype)
         reader = Reader(lens, [found.layer], tokens=tokens, readouts=[found.readout], registered=registered)
         return found, reader
 
@@ -188,7 +188,7 @@ class ReWEIGH(Decoder):
     def _trace(self, table: ReferenceTable, beta: float | tuple[float, ...]) -> Trace:
         tokenizer = tokenizer_of(self.processor)
         return Trace(
-            scale=table.scale,
+            scale=table.b0,
             beta=beta,
             layer=table.layer,
             references=torch.from_numpy(table.over(self.anatomy.vocab_size)).float(),

@@ -126,7 +126,7 @@ def pair(
     if not isinstance(table, ReferenceTable):
         default = None if published is None else published.layer
         table = ReferenceTable.from_pretrained(table, layer=block, default=default)
-    made = table.made_with
+    made = table.about
     dtype = "float32" if made.get("lens") == "float32" else "native"
     lens = anatomy.lens(dtype=dtype, chunk=made.get("chunk", CHUNK))
     table.check_layer(block)

@@ -253,7 +253,7 @@ def test_calibrate_then_attach_end_to_end(case):
 
     pictures = [picture(seed) for seed in range(4)]
     made = reweigh.calibrate(case.model, case.processor, pictures, layers=[1, 2], max_new_tokens=6)
-    table = tables_of(made.observations, made.made_with, rule="count-1")[2]
+    table = tables_of(made.observations, made.about, rule="count-1")[2]
     rw = reweigh.attach(case.model, case.processor, table=table, beta=BETA)
     inputs = case.inputs([0], size=(56, 56))
     tokens, _ = twin.greedy(case.model, inputs, table, BETA, 6)

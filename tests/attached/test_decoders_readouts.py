@@ -63,17 +63,17 @@ def test_a_calibration_records_its_readout_and_saves_it(calibrated, name, tmp_pa
         again = reweigh.ReferenceTable.from_pretrained(one.save_pretrained(tmp_path / "again"))
         assert again.fingerprint == one.fingerprint
     if name == "prob":
-        assert "matched" not in table.made_with
+        assert "matched" not in table.about
         pooled = np.repeat(done.observations.values[0].astype(np.float64), done.observations.count)
-        assert table.scale == pytest.approx(np.median(pooled))
+        assert table.b0 == pytest.approx(np.median(pooled))
         return
     assert np.array_equal(done.observations.ranks, ranked.observations.values)
     seen = ranked.observations
     target = mean_edit(seen.token, seen.values[0], seen.count, ranked_references(ranked))
-    assert table.made_with["matched"]["target"] == pytest.approx(target)
+    assert table.about["matched"]["target"] == pytest.approx(target)
     own = done.observations
     assert mean_edit(own.token, own.values[0], own.count, own.register(2, rule=lambda g, s: len(g) >= 2)) == (
-        pytest.approx(target + table.made_with["matched"]["residual"], abs=1e-12)
+        pytest.approx(target + table.about["matched"]["residual"], abs=1e-12)
     )
 
 
@@ -84,7 +84,7 @@ def ranked_references(done):
 
 def test_the_record_of_dmrr_is_what_it_was(calibrated):
     for table in calibrated["dmrr"].tables.values():
-        assert not {"readout", "matched"} & set(table.made_with)
+        assert not {"readout", "matched"} & set(table.about)
     assert calibrated["dmrr"].observations.ranks is None
 
 
@@ -103,7 +103,7 @@ def test_the_edit_is_that_of_the_readouts_own_table(case, calibrated, name):
     rows = [row for step in request.trace.steps() for row in step.candidates if row.reference is not None]
     assert rows
     for row in rows:
-        s = min(max((table.reference(row.token) - evidence[row.token]) / table.scale, 0), 1)
+        s = min(max((table.reference(row.token) - evidence[row.token]) / table.b0, 0), 1)
         assert row.shift == pytest.approx(1.5 * s, abs=2e-3)
 
 

@@ -154,7 +154,7 @@ def test_several_layers_in_one_run_equal_separate_runs(llava, whole):
         apart = run(llava, layers=[layer])
         assert np.array_equal(apart.observations.values[0], together.observations.at([layer]).values[0])
         mine, theirs = apart.tables[layer], together.tables[layer]
-        assert mine.scale == theirs.scale
+        assert mine.b0 == theirs.b0
         assert np.array_equal(mine.tokens, theirs.tokens)
         assert np.array_equal(mine.references, theirs.references)
 
@@ -221,13 +221,13 @@ def test_a_finished_run_is_returned_untouched(llava, whole, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"layers": [2]}, r"made_with.layers \(\[1, 3\]; now \[2\]\)"),
-        ({"max_new_tokens": 3}, r"made_with.max_new_tokens \(6; now 3\)"),
-        ({"batch_size": 2}, "made_with.batch_size"),
-        ({"dtype": "float32"}, "made_with.lens"),
-        ({"chunk": 7}, "made_with.chunk"),
-        ({"prompt": "What?"}, "made_with.prompt"),
-        ({"template": "USER: <image>\n{prompt} ASSISTANT:"}, "made_with.prompt_sha256"),
+        ({"layers": [2]}, r"about.layers \(\[1, 3\]; now \[2\]\)"),
+        ({"max_new_tokens": 3}, r"about.max_new_tokens \(6; now 3\)"),
+        ({"batch_size": 2}, "about.batch_size"),
+        ({"dtype": "float32"}, "about.lens"),
+        ({"chunk": 7}, "about.chunk"),
+        ({"prompt": "What?"}, "about.prompt"),
+        ({"template": "USER: <image>\n{prompt} ASSISTANT:"}, "about.prompt_sha256"),
         ({"rule": "count-5"}, r"rule \('stable'; now 'count-5'\)"),
         ({"images": PAIRS[:2]}, "corpus"),
         ({"images": [*PAIRS, ("d.png", picture(7))]}, "corpus"),
@@ -279,8 +279,8 @@ def test_killed_at_any_file_it_resumes_and_ends_with_the_same_bytes(llava, whole
         assert tree(out) == expected
         if done:
             break
-    # a record, the first rows, rows in order, a manifest, two files for each of two tables
-    assert kills == 4 + 4
+    # a record, the first rows, rows in order, a manifest, two tables
+    assert kills == 4 + 2
 
 
 def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
@@ -294,7 +294,7 @@ def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
     assert left == tree(whole[1])
 
 
-@pytest.mark.parametrize("name", [ROWS, MANIFEST, "layer-3/reference_table.json"])
+@pytest.mark.parametrize("name", [ROWS, MANIFEST, "layer-3.safetensors"])
 def test_what_a_calibration_would_replace_stops_it_before_it_begins(llava, tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
@@ -348,7 +348,7 @@ def die_at(patch, case, out, number):
     return True
 
 
-@pytest.mark.parametrize("number", [1, 3, 5, 8, 10])
+@pytest.mark.parametrize("number", [1, 3, 5, 8])
 def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
     llava, whole, tmp_path, monkeypatch, number
 ):
@@ -386,10 +386,10 @@ def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
 def test_a_saved_calibration_comes_back(whole):
     calibration, out = whole
     found = Calibration.load(out)
-    assert found.made_with == calibration.made_with
+    assert found.about == calibration.about
     for name in ("layers", "images", "image", "token", "count", "values"):
         assert np.array_equal(getattr(found.observations, name), getattr(calibration.observations, name))
-    made = found.tables[1].made_with
+    made = found.tables[1].about
     assert made["images"] == 3
     assert made["identity"]["architecture"] == "LlavaForConditionalGeneration"
     assert made["candidates"] == {"mass": 0.9, "least": 2, "most": 50}
@@ -402,7 +402,7 @@ def lines(path):
 def test_a_damaged_calibration_is_refused(whole, tmp_path):
     import shutil
 
-    for name in (RECORD, ROWS, "layer-3/reference_table.safetensors"):
+    for name in (RECORD, ROWS, "layer-3.safetensors"):
         folder = tmp_path / name.replace("/", "-")
         shutil.copytree(whole[1], folder)
         data = bytearray((folder / name).read_bytes())
@@ -411,8 +411,9 @@ def test_a_damaged_calibration_is_refused(whole, tmp_path):
         with pytest.raises(ArtifactError, match="altered"):
             Calibration.load(folder)
         (folder / name).unlink()
-        with pytest.raises((ArtifactError, InputError)):
-            Calibration.load(folder)
+        if name in (RECORD, ROWS):  # a table that is missing is registered again
+            with pytest.raises((ArtifactError, InputError)):
+                Calibration.load(folder)
 
 
 def test_unreadable_images_are_named_skipped_and_counted(llava, whole, tmp_path):
@@ -451,13 +452,13 @@ def test_a_mended_image_makes_another_corpus(llava, tmp_path):
         run(llava, tmp_path, out=tmp_path / "out")
 
 
-def test_images_the_processor_refuses_are_skipped(checkpoint):
+def test_images_of_impossible_shapes_are_skipped(checkpoint):
     case = twin.case(checkpoint("qwen2_5_vl"))
     thin = Image.new("RGB", (900, 2))
     for batch_size in (1, 3):
         done = run(case, [PAIRS[0], ("thin.png", thin), PAIRS[1]], batch_size=batch_size, layers=[1])
         assert [skip["name"] for skip in done.skipped] == ["thin.png"]
-        assert "(900, 2)" in done.skipped[0]["reason"]
+        assert "900x2" in done.skipped[0]["reason"]
         assert len(done.observations.images) == 2
 
 
@@ -596,17 +597,17 @@ def penalised(llava):
 
 def test_generation_settings_that_change_the_texts_are_part_of_the_record(penalised, whole, tmp_path):
     calibration, out = whole
-    assert "generation" not in calibration.made_with
+    assert "generation" not in calibration.about
     with pytest.raises(MismatchError, match="repetition_penalty"):
         run(penalised, out=out)
     changed = run(penalised, out=tmp_path)
-    assert changed.made_with["generation"] == {"repetition_penalty": 1.4, "suppress_tokens": [7, 8]}
-    assert changed.tables[1].made_with["generation"] == changed.made_with["generation"]
+    assert changed.about["generation"] == {"repetition_penalty": 1.4, "suppress_tokens": [7, 8]}
+    assert changed.tables[1].about["generation"] == changed.about["generation"]
     for again in (
         Calibration.load(tmp_path),
         run(penalised, out=tmp_path),
     ):  # read from the record it is the same
-        assert again.made_with == changed.made_with
+        assert again.about == changed.about
         assert again.tables[1].fingerprint == changed.tables[1].fingerprint
     penalised.model.generation_config.repetition_penalty = 1.2
     with pytest.raises(MismatchError, match="repetition_penalty"):

@@ -135,7 +135,9 @@ class TestRefusals:
         assert "calibrate" in done.err
 
     def test_a_table_that_is_nowhere(self, cli, checkpoint, photo, tmp_path):
-        self.refused(cli("describe", checkpoint("llava"), photo, "-t", tmp_path), "holds no reference table")
+        self.refused(
+            cli("describe", checkpoint("llava"), photo, "-t", tmp_path), "contains no reference table"
+        )
         self.refused(
             cli("describe", checkpoint("llava"), photo, "-t", "no/table"), "neither a folder nor a Hub"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -41,8 +42,8 @@ def test_show(cli, calibrated, checkpoint):
     table = ReferenceTable.from_pretrained(calibrated, layer=3)
     page = cli("table", "show", calibrated, "--layer", "3", "--json").json
     assert page["fingerprint"] == table.fingerprint
-    assert (page["b0"], page["registered"]) == (table.scale, len(table))
-    text = cli("table", "show", calibrated / "layer-3").out
+    assert (page["b0"], page["registered"]) == (table.b0, len(table))
+    text = cli("table", "show", calibrated / "layer-3.safetensors").out
     for words in (
         str(checkpoint("llava")),
         "layer 3 of 4",
@@ -66,19 +67,18 @@ def test_show_says_which_point_was_recorded(cli):
 
 
 def test_show_names_the_generation_settings_of_the_checkpoint(cli, calibrated, tmp_path):
-    assert "decoded with" not in cli("table", "show", calibrated / "layer-1").out
+    assert "decoded with" not in cli("table", "show", calibrated / "layer-1.safetensors").out
     table = ReferenceTable.from_pretrained(calibrated, layer=1)
     settings = {"repetition_penalty": 1.05, "min_length": 3}
-    replace(table, made_with={**table.made_with, "generation": settings}).save_pretrained(tmp_path)
+    replace(table, about={**table.about, "generation": settings}).save_pretrained(tmp_path)
     assert "decoded with min_length 3, repetition_penalty 1.05" in cli("table", "show", tmp_path).out
 
 
 def test_show_refuses_a_damaged_table(cli, calibrated, tmp_path):
-    folder = shutil.copytree(calibrated / "layer-1", tmp_path / "table")
-    file = folder / "reference_table.safetensors"
+    file = Path(shutil.copy(calibrated / "layer-1.safetensors", tmp_path))
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])
-    done = cli("table", "show", folder)
+    done = cli("table", "show", file)
     assert (done.code, done.out) == (1, "")
     assert "cut" in done.err
 
@@ -128,7 +128,7 @@ def test_what_is_not_a_calibration_is_refused(cli, tmp_path, calibrated):
     done = cli("table", "register", tmp_path, "-o", tmp_path / "x")
     assert done.code == 1
     assert "record.json" in done.err
-    done = cli("table", "merge", calibrated / "layer-1", "-o", tmp_path / "x")
+    done = cli("table", "merge", calibrated / "layer-1.safetensors", "-o", tmp_path / "x")
     assert done.code == 1
 
 
@@ -139,7 +139,7 @@ def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
     new = ReferenceTable.from_pretrained(tmp_path / "new", layer=3)
     assert new.tokens.tolist() == expected.tokens.tolist()
     assert page["tables"][1]["registered"] == len(expected.tokens)
-    assert new.made_with["rule"] == "count-3"
+    assert new.about["rule"] == "count-3"
 
 
 def test_comparing(cli, calibrated, tmp_path):
@@ -147,10 +147,15 @@ def test_comparing(cli, calibrated, tmp_path):
     cli("table", "register", calibrated, "-o", other, "--rule", "count-3")
     same = cli("table", "show", calibrated, calibrated, "--layer", "1", "--json").json
     assert same["equal"]
-    page = cli("table", "show", calibrated / "layer-1", other / "layer-1", "--json").json
+    page = cli(
+        "table", "show", calibrated / "layer-1.safetensors", other / "layer-1.safetensors", "--json"
+    ).json
     assert not page["equal"]
     assert page["common"] + page["only_first"] == page["registered"][0]
-    assert "equal: no" in cli("table", "show", calibrated / "layer-1", calibrated / "layer-3").out
+    assert (
+        "equal: no"
+        in cli("table", "show", calibrated / "layer-1.safetensors", calibrated / "layer-3.safetensors").out
+    )
 
 
 def test_pushing(cli, calibrated, monkeypatch):

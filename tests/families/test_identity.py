@@ -332,7 +332,7 @@ def test_a_table_of_a_large_model_stays_small():
     ]
     one = sign(sample(half, BYTES), (4096, 11008))
     identity = Identity("org/model", None, "Llava", 32, 32064, dict.fromkeys(names, one), {}, "", {}, {})
-    page = to_json({"made_with": {"identity": identity.to_json()}})
+    page = to_json({"about": {"identity": identity.to_json()}})
     assert len(names) == 672
     assert len(page) < 100_000
 

@@ -23,7 +23,7 @@ from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.engines.answer import Answer
 from reweigh.files.outputs import claim, write_output
-from reweigh.files.seals import sha256_tensors, write_sealed
+from reweigh.files.seals import sha256_tensors
 from reweigh.job import PLACES, Job
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -42,7 +42,8 @@ from reweigh.lab.tasks.judge import CachedJudge, Request
 from reweigh.lab.views.report import write_frame
 from reweigh.rivals.tools.vectors import SteeringVectors
 from reweigh.tables.observations import ImageObservations
-from reweigh.tables.point import POINT
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import record_point
 from reweigh.tables.table import ReferenceTable
 from toy_benchmark import Toy
 
@@ -88,7 +89,7 @@ def observations() -> list[ImageObservations]:
 def make_calibration(folder: Path) -> None:
     identity = {name: value for name, value in MADE_WITH["identity"].items() if name != "model_id"}  # type: ignore[attr-defined]
     record = {
-        "made_with": {**MADE_WITH, "identity": identity},
+        "about": {**MADE_WITH, "identity": identity},
         "rule": "count-5",
         PLACES: {"model": "me/model"},
     }
@@ -102,7 +103,7 @@ def read_calibration(folder: Path) -> Reading:
     done = Calibration.load(folder)
     return [
         {layer: table.fingerprint for layer, table in done.tables.items()},
-        done.made_with,
+        done.about,
         done.observations.images,
     ] + [getattr(done.observations, name).tolist() for name in ("image", "token", "count", "values")]
 
@@ -205,10 +206,7 @@ def read_verdict(folder: Path) -> Reading:
 
 def make_point(folder: Path) -> None:
     make_calibration(folder)
-    own = ReferenceTable.from_pretrained(folder, layer=3).fingerprint
-    chosen_on = {"records": 300, "benchmark": "world", "table_sha256": {"3": own}}
-    page = {"layer": 3, "beta": 3.5, "grid": [{"layer": 3, "beta": beta} for beta in (2.5, 3.5, 7.5)]}
-    write_sealed(folder / POINT, page | {"chosen_on": chosen_on})
+    record_point(folder, OperatingPoint(3, 3.5, "tuned", 300))
 
 
 def read_tuned(folder: Path) -> Reading:
@@ -326,14 +324,14 @@ def read_outputs(folder: Path) -> Reading:
 
 
 TARGETS = (
-    Target("table", make_calibration, read_table, "layer-3/*"),
+    Target("table", make_calibration, read_table, "layer-3.safetensors"),
     Target("calibration", make_calibration, read_calibration),
     Target("run", make_run, read_run),
     Target("scored run", make_scored, read_scored_run),
     Target("image", make_images, read_images),
     Target("manifest", make_manifest, read_manifest, "list.*"),
     Target("verdict", make_verdict, read_verdict),
-    Target("operating point", make_point, read_tuned, POINT),
+    Target("operating point", make_point, read_tuned, "layer-3.safetensors"),
     Target(
         "steering vectors", make_vectors, lambda folder: SteeringVectors.load(folder).fingerprint, "steering*"
     ),

@@ -263,10 +263,10 @@ def checked() -> dict[str, Any]:
 
 def table_values(table: Any) -> dict[str, Any]:
     """What a reference table says, without versions, times and hashes of weights."""
-    identity = table.made_with["identity"]
+    identity = table.about["identity"]
     return {
         "layer": table.layer,
-        "b0": float(table.scale),
+        "b0": float(table.b0),
         "tokens": table.tokens.tolist(),
         "references": table.references.tolist(),
         "counts": table.counts.tolist(),
@@ -275,7 +275,7 @@ def table_values(table: Any) -> dict[str, Any]:
             for name in ("architecture", "blocks", "tokenizer", "vocab_size", "config")
         },
         "made with": {
-            name: table.made_with.get(name)
+            name: table.about.get(name)
             for name in ("dtype", "candidates", "rule", "readout", "prompt_sha256", "images")
         },
     }

@@ -128,4 +128,3 @@ def test_a_pushed_folder_names_its_repository(monkeypatch):
     assert push_table(world.table_path(), "me/table") == "hub/me/table"
     assert "TABLE = 'me/table'\n" in sent["generate.py"]
     assert 'custom_generate="me/table", trust_remote_code=True)' in sent["README.md"]
-    assert "operating_point.json" in sent

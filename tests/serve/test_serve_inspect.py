@@ -33,7 +33,7 @@ def test_facts(house, reference):
     assert facts["reweigh"]["available"]
     assert facts["reweigh"]["layers"] == [1, 2, 3]
     assert (facts["reweigh"]["layer"], facts["reweigh"]["beta"]) == (reference.layer, reference.beta)
-    assert facts["reweigh"]["b0"] == reference.table.scale
+    assert facts["reweigh"]["b0"] == reference.table.b0
     assert facts["parity"]["holds"]
     assert facts["grid"] == {"positions": 64, "tiles": [{"tile": 0, "rows": 8, "cols": 8}]}
     named = {one["name"]: one for one in facts["decoders"]}
@@ -69,7 +69,7 @@ def test_heat_is_the_librarys_grid_at_every_layer(house, reference):
         assert one["dmrr"] == float(found.at(layer)[token])
     own = told["layers"][1]
     assert own["b"] == reference.table.reference(token)
-    assert own["s"] == pytest.approx(min(max((own["b"] - own["dmrr"]) / reference.table.scale, 0), 1))
+    assert own["s"] == pytest.approx(min(max((own["b"] - own["dmrr"]) / reference.table.b0, 0), 1))
 
 
 def test_heat_of_several_images_has_a_grid_for_each(house):
@@ -117,7 +117,7 @@ def test_a_text_is_checked_as_the_command_checks_it(house, reference):
     told = post(house, "check", messages=[user(picture(3))], text=text).json()
     expected = check(reference.model, reference.processor, picture(3), text, table=reference.table).to_json()
     assert told.pop("layer") == reference.layer
-    assert told.pop("b0") == reference.table.scale
+    assert told.pop("b0") == reference.table.b0
     assert told == expected
     assert post(house, "check", messages=[user(picture(3))], text=text, layer=1).json()["layer"] == 1
 

@@ -18,8 +18,9 @@ import openai
 import pytest
 from live import picture, user
 
-from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.serve.bounds import require_extra
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import record_point
 from reweigh.world import table_path
 
 ASKED = {"model": "reweigh-world", "messages": [user(picture(0))]}
@@ -49,9 +50,8 @@ def process(*arguments, said=None, **environment):
 
 
 def with_beta(folder, beta):
-    """Record another operating point beside a table."""
-    path = folder / "operating_point.json"
-    write_sealed(path, read_sealed(path) | {"beta": beta})
+    """Record another operating point in a table."""
+    record_point(folder, OperatingPoint(2, beta, "tuned", 300))
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_the_log_of_a_server_and_a_new_table_without_a_restart(tmp_path):
         assert "beta=1.3;" in ask()
         assert 'beta="1.3"' in httpx.get(f"{url}/metrics").text
         assert httpx.get(f"{url}/inspect/facts", timeout=60).json()["reweigh"]["beta"] == 1.3
-        (folder / "operating_point.json").write_text("{")
+        (folder / "layer-2.safetensors").write_text("{")
         started.send_signal(signal.SIGHUP)
         assert "stay in use" in next_line("not be reloaded")["message"]
         assert "beta=1.3;" in ask()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from dataclasses import replace
 
 import httpx
@@ -13,11 +12,10 @@ from live import DESCRIBE, picture, user
 
 import reweigh
 from reweigh.errors import InputError
-from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import name_tables
 from reweigh.serve.served import Served
-from reweigh.tables.point import POINT
+from reweigh.tables.point import OperatingPoint
 from reweigh.world import table_path
 
 MODEL = "reweigh-world"
@@ -26,12 +24,8 @@ POINTS = {"default": (2, 3.5), "strict": (2, 9.0), "few": (1, 6.0)}
 
 def write(folder, table, beta):
     """Save a table with an operating point of its own."""
-    table.save_pretrained(folder)
-    page = copy.deepcopy(read_sealed(table_path() / POINT))
-    page |= {"layer": table.layer, "beta": beta}
-    page["grid"] = [{**page["grid"][0], "layer": table.layer, "beta": beta}]
-    page["chosen_on"]["table_sha256"] = {str(table.layer): table.fingerprint}
-    write_sealed(folder / POINT, page)
+    point = OperatingPoint(table.layer, beta, "tuned on 300 records of world, recorded with the table", 300)
+    replace(table, point=point).save_pretrained(folder)
     return folder
 
 
@@ -198,7 +192,7 @@ def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
     few = reweigh.ReferenceTable.from_pretrained(folders["few"])
     softer = replace(strict, references=strict.references / 2)
     write(folders["strict"], softer, 2.5)
-    (folders["few"] / POINT).write_text("{")
+    (folders["few"] / "layer-1.safetensors").write_text("{")
     refused = httpx.post(f"{house.url}/v1/reweigh/reload", timeout=60)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_reloaded")
     assert "table few" in refused.json()["error"]["message"]
@@ -207,6 +201,7 @@ def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
         0
     ]
     assert {name: tokens(ask(house, name)) for name in POINTS} == before
+    (folders["few"] / "layer-1.safetensors").unlink()
     write(folders["few"], few, 1.5)
     told = httpx.post(f"{house.url}/v1/reweigh/reload", timeout=60)
     assert told.status_code == 200, told.text

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.files.artifacts import read_tensors, write_tensors
 from reweigh.tables.observations import (
     ImageObservations,
-    Observations,
     collect,
     count_candidates,
     merge,
@@ -87,14 +88,13 @@ def test_only_equals_collecting_less(made):
 
 @settings(max_examples=40)
 @given(shards())
-def test_saved_observations_come_back(tmp_path_factory, made):
-    path = tmp_path_factory.mktemp("saved") / "x.safetensors"
+def test_observations_come_back_from_rows(made):
     parts, numbers = made
     chosen = collect(LAYERS, parts).only(
         part.key for part, number in zip(parts, numbers, strict=True) if number
     )
-    write_tensors(path, chosen.to_arrays())  # what `only` gives is laid out in memory in another order
-    assert_same(Observations.of_arrays(read_tensors(path), LAYERS, chosen.images, path), chosen)
+    rows = json.loads(json.dumps([one.to_row() for one in split(chosen)]))
+    assert_same(collect(LAYERS, [ImageObservations.of_row(row, LAYERS, "x") for row in rows]), chosen)
 
 
 def test_registration_of_a_layer_sees_that_layer_only():
@@ -139,11 +139,31 @@ def test_nothing_to_merge_and_unknown_images():
         some().only(["a", "y", "x"])
 
 
-def test_arrays_that_are_not_observations():
-    with pytest.raises(ArtifactError, match="token"):
-        Observations.of_arrays({"image": np.zeros(1, dtype=np.int32)}, LAYERS, ["a"], "x")
-    with pytest.raises(ArtifactError, match="image 3"):
-        Observations.of_arrays(some().to_arrays(), LAYERS, ["a", "b"], "y")
+@pytest.mark.parametrize("change", [{"token": None}, {"count": "%"}, {"values": "AAAA"}, {"values": 3}])
+def test_rows_that_are_not_observations(change):
+    row = split(some())[0].to_row()
+    with pytest.raises(ArtifactError, match="whole observations"):
+        ImageObservations.of_row({**row, **change}, LAYERS, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": np.full((2, 3), 1e36, np.float32)}, "outside"),
+        ({"values": np.zeros((2, 3), np.float32)}, "outside"),
+        ({"values": np.full((2, 3), np.nan, np.float32)}, "finite"),
+        ({"count": np.array([1, 0, 2], np.int32)}, "positive"),
+        ({"token": np.array([-1, 4, 7], np.int32)}, "tokens"),
+        ({"token": np.array([1, 1, 7], np.int32)}, "tokens"),
+        ({"image": np.array([0, 0, 2], np.int32)}, "image 3"),
+        ({"token": np.array([1, 4], np.int32)}, "lengths"),
+        ({"values": np.full((2, 3), 0.5)}, "types"),
+        ({"images": ("b", "a")}, "images"),
+    ],
+)
+def test_impossible_observations_have_a_problem(change, message):
+    assert some(("a",)).problem() is None
+    assert message in replace(some(("a",)), **change).problem()
 
 
 @settings(max_examples=60)

@@ -65,7 +65,7 @@ def strengths(seen: torch.Tensor, references: np.ndarray) -> torch.Tensor:
     out = torch.zeros_like(seen)
     tokens = torch.from_numpy(np.asarray(table().tokens, dtype=np.int64))
     wanted = torch.from_numpy(np.asarray(references, dtype=np.float32))
-    out[:, tokens] = ((wanted - seen[:, tokens]) / table().scale).clamp(0, 1)
+    out[:, tokens] = ((wanted - seen[:, tokens]) / table().b0).clamp(0, 1)
     return out
 
 
@@ -96,7 +96,7 @@ def arms(shown: Sequence[Scene], shuffles: int) -> dict[str, list[str]]:
     found = {
         "base": descriptions(*embedded(), shown),
         "own": decode(shown, beta * strengths(seen, references)),
-        "global": decode(shown, beta * strengths(seen, np.full_like(references, table().scale))),
+        "global": decode(shown, beta * strengths(seen, np.full_like(references, table().b0))),
         "blind": decode(shown, beta * strengths(torch.zeros_like(seen), references)),
         "other": decode(shown, beta * strengths(other, references)),
     }

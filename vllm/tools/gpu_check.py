@@ -110,7 +110,7 @@ def with_vllm(given: argparse.Namespace, dtype: str, arguments: dict[str, Any]) 
 def _is_pil(table: Path) -> bool:
     from reweigh.tables.table import ReferenceTable
 
-    images = ReferenceTable.from_pretrained(table).made_with["identity"]["images"]
+    images = ReferenceTable.from_pretrained(table).about["identity"]["images"]
     return bool(images.get("backend") == "pil")
 
 

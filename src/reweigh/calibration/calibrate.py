@@ -109,8 +109,8 @@ def calibrate_with(
     on_skip: OnSkip = None,
 ) -> Calibration:
     """Calibrate with a model in this process."""
-    observe, made_with = partial(_observe, calibrator), calibrator.made_with()
-    return _run(observe, made_with, images, settings, out=out, show=show, on_skip=on_skip)
+    observe, about = partial(_observe, calibrator), calibrator.about()
+    return _run(observe, about, images, settings, out=out, show=show, on_skip=on_skip)
 
 
 def calibrate_on(
@@ -125,9 +125,9 @@ def calibrate_on(
     """Calibrate with the actors of a Ray cluster; ``arguments`` are ``open_worker``'s."""
     given = replace(settings, shard="1/1", rule="stable")  # theirs are any batches
     with ray_pool(cluster, open_worker, {**arguments, "settings": given}) as pool:
-        made_with = pool.described
+        about = pool.described
         observe = lambda batches: pool.unordered(batches.items())  # noqa: E731
-        return _run(observe, made_with, images, settings, out=out, on_skip=on_skip)
+        return _run(observe, about, images, settings, out=out, on_skip=on_skip)
 
 
 def open_worker(
@@ -153,12 +153,12 @@ def open_worker(
         model, processor = load_model(name, **load)
         model.name_or_path = called
         calibrator = open_calibrator(model, processor, settings)
-    return calibrator.made_with(), lambda batch: next(_observe(calibrator, {0: batch}))[1]
+    return calibrator.about(), lambda batch: next(_observe(calibrator, {0: batch}))[1]
 
 
 def _run(
     observe: Callable[[Batches], Iterator[tuple[int, Rows]]],
-    made_with: dict[str, Any],
+    about: dict[str, Any],
     images: str | Path | Sequence[Any],
     settings: CalibrationSettings,
     *,
@@ -170,8 +170,8 @@ def _run(
     corpus = open_corpus(images)
     batches = corpus.batches(settings.batch_size)
     if out is not None and not Job.is_in(Path(out)):
-        require_free(Path(out), made_with["layers"])
-    record = record_of_job(made_with, corpus, settings.rule)
+        require_free(Path(out), about["layers"])
+    record = record_of_job(about, corpus, settings.rule)
     with Job.open(out, record, parts=len(batches)) as job:
         due = {part: batches[part] for part in job.pending(settings.shard)}
         if not due and not job.done:

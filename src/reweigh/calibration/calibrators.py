@@ -32,7 +32,7 @@ ENGINES = "reweigh.engines"
 class Calibrator(Protocol):
     """A model tied to the settings of a calibration."""
 
-    def made_with(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """Return what all parts of this calibration share, and every table carries."""
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class TransformersCalibrator:
 
     engine: ClassVar[str | None] = None
 
-    def made_with(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """Return what all parts of this calibration share, and every table carries."""
         lens = {name: getattr(self.lens, name) for name in ("dtype", "chunk", "rows")}
         return record_of(

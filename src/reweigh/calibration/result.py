@@ -9,26 +9,29 @@ from typing import Any
 
 from reweigh.calibration.corpus import Corpus
 from reweigh.errors import ArtifactError, CalibrationError, InputError
-from reweigh.files.artifacts import drop_abandoned
 from reweigh.files.outputs import overwrites
 from reweigh.job import PLACES, ROWS, Job
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
-from reweigh.tables.folders import PAGE
 from reweigh.tables.observations import ImageObservations, Observations, collect
+from reweigh.tables.store import file_name
 from reweigh.tables.table import ReferenceTable
 
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
 
 
-def record_of_job(made_with: dict[str, Any], corpus: Corpus, rule: str) -> dict[str, Any]:
+def record_of_job(about: dict[str, Any], corpus: Corpus, rule: str) -> dict[str, Any]:
     """Return the record of a calibration's job; what the model is called may differ between machines."""
-    identity = {**made_with["identity"]}
+    identity = {**about["identity"]}
     name = identity.pop("model_id")
-    made_with = {**made_with, "identity": identity}
-    about = {"made_with": made_with, "images": len(corpus), "corpus": corpus.hash, "rule": rule}
-    return {**about, PLACES: {"model": name}}
+    return {
+        "about": {**about, "identity": identity},
+        "images": len(corpus),
+        "corpus": corpus.hash,
+        "rule": rule,
+        PLACES: {"model": name},
+    }
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,14 @@ class Calibration:
 
     observations: Observations
     tables: dict[int, ReferenceTable]
-    made_with: dict[str, Any]
+    about: dict[str, Any]
     skipped: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def of_job(cls, job: Job) -> Calibration:
         """Register the rows of a job; the tables of a finished one are in its folder, written if they are missing."""
-        made_with = {**job.record["made_with"]}
-        made_with["identity"] = {**made_with["identity"], "model_id": job.record[PLACES]["model"]}
+        about = {**job.record["about"]}
+        about["identity"] = {**about["identity"], "model_id": job.record[PLACES]["model"]}
         rows = job.rows()
         skipped = [
             {"key": row["image"], "name": row["name"], "reason": row["skipped"]}
@@ -56,15 +59,15 @@ class Calibration:
             raise CalibrationError(
                 f"none of the {len(rows)} images could be read, e.g. {first['name']}: {first['reason']}"
             )
-        layers, path = made_with["layers"], "the calibration" if job.folder is None else job.folder / ROWS
+        layers, path = about["layers"], "the calibration" if job.folder is None else job.folder / ROWS
         seen = [ImageObservations.of_row(row, layers, path) for row in rows if "skipped" not in row]
-        observations = collect(layers, seen, readout=str(made_with.get("readout", DMRR)))
+        observations = collect(layers, seen, readout=str(about.get("readout", DMRR)))
         if problem := observations.problem():
             raise ArtifactError(f"{path} cannot be right: {problem}", hint="calibrate again")
-        tables = tables_of(observations, made_with, rule=job.record["rule"])
+        tables = tables_of(observations, about, rule=job.record["rule"])
         if job.folder is not None and job.finished:
             tables = {layer: _kept(job.folder, table) for layer, table in tables.items()}
-        return cls(observations, tables, made_with, sorted(skipped, key=lambda skip: skip["key"]))
+        return cls(observations, tables, about, sorted(skipped, key=lambda skip: skip["key"]))
 
     @classmethod
     def load(cls, folder: str | Path) -> Calibration:
@@ -86,17 +89,14 @@ class Calibration:
 
 def _kept(folder: Path, table: ReferenceTable) -> ReferenceTable:
     """Return the table of a finished folder, which may have an operating point by now; write one that is missing."""
-    place = folder / f"layer-{table.layer}"
-    if not (place / PAGE).is_file():
-        drop_abandoned(place)
-        table.save_pretrained(place)
-    return ReferenceTable.from_pretrained(place)
+    path = folder / file_name(table.layer)
+    return ReferenceTable.from_pretrained(path if path.exists() else table.save_pretrained(folder))
 
 
 def require_free(folder: Path, layers: Iterable[int]) -> None:
     """Refuse to replace tables, before any work."""
     for layer in () if overwrites() else layers:
-        if (there := folder / f"layer-{layer}").exists():
+        if (there := folder / file_name(layer)).exists():
             raise InputError(
                 f"{there} already exists and would be replaced",
                 hint="calibrate into another folder, or replace it with --overwrite",
@@ -104,11 +104,11 @@ def require_free(folder: Path, layers: Iterable[int]) -> None:
 
 
 def tables_of(
-    observations: Observations, made_with: dict[str, Any], *, rule: str = "stable"
+    observations: Observations, about: dict[str, Any], *, rule: str = "stable"
 ) -> dict[int, ReferenceTable]:
     """Register every layer of some observations under a rule; needs no model."""
     about = {
-        **made_with,
+        **about,
         "rule": rule,
         "images": observations.image_count,
         "corpus": observations.corpus,
@@ -128,7 +128,7 @@ def merge_shards(folders: Sequence[str | Path], out: str | Path) -> Calibration:
         raise InputError("there is nothing to merge")
     shards = [Job.read(folder) for folder in folders]
     if not Job.is_in(Path(out)):
-        require_free(Path(out), shards[0].record["made_with"]["layers"])
+        require_free(Path(out), shards[0].record["about"]["layers"])
     with Job.open(out, shards[0].record, parts=shards[0].parts) as job:
         job.merge(shards)
         if missing := len(job.pending()):

@@ -198,7 +198,7 @@ def table_of(name: str, table: str | None, layer: int | None = None) -> str:
 
 def _require_layer(table: str, layer: int | None) -> None:
     """Refuse a folder without a table of that layer; negative layers are checked once the model is loaded."""
-    from reweigh.tables.folders import fetch_folder, table_layers
+    from reweigh.tables.store import fetch_folder, table_layers
 
     found = table_layers(fetch_folder(table))
     if layer is not None and layer >= 0 and layer not in found:

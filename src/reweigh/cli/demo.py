@@ -52,7 +52,7 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
     session = outcome.session
     console.print(
         f"{len(outcome.scenes)} evaluation scenes, layer {session.layer}, beta {session.beta:g}, "
-        f"{len(session.table):,} registered tokens, b0 = {session.table.scale:.4g}"
+        f"{len(session.table):,} registered tokens, b0 = {session.table.b0:.4g}"
     )
     console.print(figures_table(outcome))
     console.print(f"hallucinated mentions (CHAIR_I) changed by {outcome.relative_change()}")

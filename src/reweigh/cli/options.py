@@ -222,16 +222,14 @@ def open_cluster(ray: str) -> Cluster:
 
 def require_apart(options: Mapping[str, Any], tasks: Sequence[Task]) -> None:
     """Refuse to evaluate on the records that the recorded point of a decoder's table was chosen on."""
-    from reweigh.tables.folders import fetch_folder
-    from reweigh.tables.point import read_point_page
+    from reweigh.tables.store import fetch_folder, recorded_point
 
     if options.get("table") is None or options.get("beta") is not None:
         return
-    if (page := read_point_page(fetch_folder(options["table"]))) is None:
+    if (point := recorded_point(fetch_folder(options["table"]))) is None:
         return
-    tuning = page["chosen_on"].get("pictures", {})
     for task in tasks:
-        task.require_apart(tuning, f"the operating point in {options['table']} was chosen on")
+        task.require_apart(point.pictures, f"the operating point in {options['table']} was chosen on")
 
 
 def decoder_options(

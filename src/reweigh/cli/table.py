@@ -35,14 +35,14 @@ def show(
         _show_difference(folder, other, layer)
         return
     table = ReferenceTable.from_pretrained(folder, layer=layer)
-    made, identity = table.made_with, table.made_with.get("identity", {})
+    made, identity = table.about, table.about.get("identity", {})
     page = {
         "layer": table.layer,
-        "b0": table.scale,
+        "b0": table.b0,
         "registered": len(table),
         "fingerprint": table.fingerprint,
         "point": None if table.point is None else asdict(table.point),
-        "made_with": dict(made),
+        "about": dict(made),
     }
     if common.wants_json():
         common.emit_json(page)
@@ -52,7 +52,7 @@ def show(
         f"  layer {table.layer} of {identity.get('blocks', '?')}, lens {made.get('dtype', '?')}, rule {made.get('rule')}"
         + ("" if table.readout == "dmrr" else f", read as {table.readout}")
     )
-    typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
+    typer.echo(f"  b0 = {table.b0:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
     typer.echo(
         f"  point: {table.point or 'none recorded for this layer; `reweigh tune --table` records one'}"
     )
@@ -90,9 +90,9 @@ def register(
             f"{out} is also the input and would be overwritten", hint="write into another folder"
         )
     require_free(out, old.tables)
-    new = replace(old, tables=tables_of(old.observations, old.made_with, rule=rule))
-    for layer, table in new.tables.items():
-        table.save_pretrained(out / f"layer-{layer}")
+    new = replace(old, tables=tables_of(old.observations, old.about, rule=rule))
+    for table in new.tables.values():
+        table.save_pretrained(out)
     _report(new, out)
 
 
@@ -140,7 +140,7 @@ def _show_difference(first: str, second: str, layer: int | None) -> None:
     if common.wants_json():
         common.emit_json(found)
         return
-    recorded = found.pop("made_with")
+    recorded = found.pop("about")
     for key, value in found.items():
         if value != []:
             typer.echo(f"{key.replace('_', ' ')}: {in_words(value)}")
@@ -159,14 +159,16 @@ def show_tables(
     calibration: Calibration, out: Path, more: Mapping[str, Any] | None = None, said: str = ""
 ) -> None:
     """Print facts about each table that was written; ``more`` (JSON) and ``said`` (text) add to them."""
+    from reweigh.tables.store import file_name
+
     count, warnings = calibration.observations.image_count, calibration.warnings()
     rows = [
         {
             "layer": layer,
-            "b0": table.scale,
+            "b0": table.b0,
             "registered": len(table),
-            "folder": str(out / f"layer-{layer}"),
-            **({"matched": table.made_with["matched"]} if "matched" in table.made_with else {}),
+            "file": str(out / file_name(layer)),
+            **({"matched": table.about["matched"]} if "matched" in table.about else {}),
             **({"warning": warnings[layer]} if layer in warnings else {}),
         }
         for layer, table in calibration.tables.items()
@@ -181,7 +183,7 @@ def _print_tables(head: str, rows: list[dict[str, Any]]) -> None:
     typer.echo(head)
     for row in rows:
         typer.echo(
-            f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"
+            f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['file']}"
         )
         if "matched" in row:
             typer.echo(

@@ -31,7 +31,7 @@ def tune(
     record: bool = typer.Option(
         True,
         "--record/--no-record",
-        help="Save the point in the --table folder, where attach finds it.",
+        help="Save the point in the --table folder's table, where attach finds it.",
     ),
 ) -> None:
     """Choose layer and beta by CHAIR_S, CHAIR_I, recall and F1 together.
@@ -39,19 +39,17 @@ def tune(
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
     from reweigh.files.artifacts import only_one
-    from reweigh.files.outputs import claim, overwrites, write_sealed_output
+    from reweigh.files.outputs import overwrites
     from reweigh.lab.arms.tune.report import FILES, Search
     from reweigh.lab.arms.tune.run import Grid
     from reweigh.lab.arms.tune.run import tune as search_points
     from reweigh.lab.views.report import claim_report
-    from reweigh.tables.point import POINT
+    from reweigh.tables.store import record_point
 
     task = _task(setup, benchmark, out)
     where = common.table_of(setup.model, table)
     home = Path(table) if record and table and Path(table).is_dir() else None
     claim_report(out, FILES)
-    if home is not None:
-        claim([home / POINT])
     grid = Grid.open(where, layers, betas, bound)
     loaded = setup.load(setup.model)
     runs = setup.runs(task, loaded)
@@ -64,8 +62,8 @@ def tune(
         home = None
     report = search.report()
     written = report.write(out)
-    if home is not None:
-        written.append(write_sealed_output(home / POINT, report.numbers))
+    if home is not None and tuned.chosen is not None:
+        written.append(record_point(home, search.operating_point()))
     common.show(report.numbers, lambda: _show(search))
     then = "the same command on more records, or with other --betas"
     if search.doubt() is None:

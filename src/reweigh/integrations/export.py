@@ -1,4 +1,4 @@
-"""Export a reference table as a folder for the Hub: the table, its tuned point, a model card and ``custom_generate``."""
+"""Export a reference table as a folder for the Hub: the table with its tuned point, a model card and ``custom_generate``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from reweigh import __version__
 from reweigh.files.outputs import RECORD, claim, write_output
 from reweigh.integrations import custom_generate as shipped
-from reweigh.tables.folders import NUMBERS, PAGE, TABLE, fetch_folder, push_folder
-from reweigh.tables.point import POINT, copy_point
+from reweigh.tables.store import fetch_folder, push_folder
 from reweigh.tables.table import ReferenceTable
 
 CARD = "README.md"
@@ -29,22 +28,15 @@ def export_table(
         layer: Which of several tables to take; by default the tuned one.
         repo: The Hub repository that the folder goes to; its code then finds the table by itself.
     """
-    folder = fetch_folder(source)
-    table = ReferenceTable.from_pretrained(folder, layer=layer)
+    table = ReferenceTable.from_pretrained(fetch_folder(source), layer=layer)
     texts = {
         CARD: _card(table, repo),
         GENERATE: _code(repo),
         REQUIREMENTS: f"reweigh>={__version__}\n",
     }
-    files = [out / name for name in (PAGE, NUMBERS, *texts)]
-    TABLE.claim(out)
     claim([out / name for name in texts])
-    TABLE.write_output(out, table.page(), table.arrays())
-    if copy_point(folder, out, table.layer, table.fingerprint):
-        files.append(out / POINT)
-    for name, text in texts.items():
-        write_output(out / name, text)
-    return files
+    files = [table.save_pretrained(out)]
+    return [*files, *(write_output(out / name, text) for name, text in texts.items())]
 
 
 def push_table(
@@ -70,7 +62,7 @@ def _code(repo: str | None) -> str:
 
 
 def _card(table: ReferenceTable, repo: str | None) -> str:
-    made: Any = table.made_with
+    made: Any = table.about
     identity = made["identity"]
     model = str(identity.get("model_id") or "your-model")
     on_hub = model.count("/") == 1 and not model.startswith((".", "/"))

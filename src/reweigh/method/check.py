@@ -28,8 +28,8 @@ class TableLike(Protocol):
     """The part of a reference table that a check needs."""
 
     @property
-    def scale(self) -> float:
-        """b0, the unit of a deficit."""
+    def b0(self) -> float:
+        """The pooled median, the unit of a deficit."""
 
     def reference(self, token: int) -> float | None:
         """Return b(v), or ``None`` for a token that is not registered."""
@@ -186,7 +186,7 @@ def check_tokens(
         if reference is None:
             return None, None, None
         value = float(evidence[token])
-        return value, reference, float(strength(reference, np.array(value), table.scale))
+        return value, reference, float(strength(reference, np.array(value), table.b0))
 
     compared = {token: compare(token) for token in set(ids)}
     return Checked(

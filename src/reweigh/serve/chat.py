@@ -261,7 +261,7 @@ class Reply:
                 **({} if row.table in (None, DEFAULT) else {"table": row.table}),
                 "beta": row.beta if row.session is session else None,
                 "layer": None if session is None else session.layer,
-                "b0": None if session is None else session.table.scale,
+                "b0": None if session is None else session.table.b0,
                 "tokens": [token for piece in pieces for token in piece.tokens],
             }
         return choice

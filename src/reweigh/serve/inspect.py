@@ -62,7 +62,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
             "beta": None if session is None else session.beta,
             "layers": served.layers,
             "blocks": len(served.anatomy.blocks),
-            "b0": None if session is None else session.table.scale,
+            "b0": None if session is None else session.table.b0,
             "registered": None if session is None else len(session.table),
         },
         "parity": None if found is None else found["parity"],
@@ -186,7 +186,7 @@ def check(served: Served, asked: CheckRequest, evidence: Tensor) -> dict[str, An
         told = f"the text has {len(ids):,} tokens; at most {CHECK_TOKENS:,} are checked at once"
         raise invalid("text", told)
     checked = check_tokens(asked.text, ids, offsets, evidence, session.table)
-    return {**checked.to_json(), "layer": session.layer, "b0": session.table.scale}
+    return {**checked.to_json(), "layer": session.layer, "b0": session.table.b0}
 
 
 def words(served: Served, asked: WordsRequest, prepared: Prepared) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from reweigh.serve.bounds import DEFAULT, TABLE_NAME
 from reweigh.serve.prepare import LANES, Prepared, prepare_inputs, resized
 from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
-from reweigh.tables.folders import fetch_folder, table_layers
+from reweigh.tables.store import fetch_folder, table_layers
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import DESCRIBE, Template
 

@@ -24,10 +24,10 @@ def compare_tables(one: ReferenceTable, other: ReferenceTable) -> dict[str, Any]
     common, mine, theirs = np.intersect1d(one.tokens, other.tokens, return_indices=True)
     references = one.references[mine], other.references[theirs]
     counts = one.counts[mine], other.counts[theirs]
-    recorded = list(_recorded(one.made_with, other.made_with))
+    recorded = list(_recorded(one.about, other.about))
     apart = {
         "layer": one.layer != other.layer,
-        "b0": one.scale != other.scale,
+        "b0": one.b0 != other.b0,
         "tokens": not np.array_equal(one.tokens, other.tokens),
         "counts": not np.array_equal(*counts),
         "references": not np.array_equal(*references),
@@ -41,7 +41,7 @@ def compare_tables(one: ReferenceTable, other: ReferenceTable) -> dict[str, Any]
         "differ_in": [name for name, differs in apart.items() if differs],
         "layers": [one.layer, other.layer],
         **({} if one.readout == other.readout else {"readouts": [one.readout, other.readout]}),
-        "b0": [one.scale, other.scale],
+        "b0": [one.b0, other.b0],
         "registered": [len(one), len(other)],
         "common": len(common),
         "only_first": len(one) - len(common),
@@ -51,7 +51,7 @@ def compare_tables(one: ReferenceTable, other: ReferenceTable) -> dict[str, Any]
         "largest_difference": _largest(common, *references),
         "median_abs_log_ratio": float(np.median(ratio)) if shares else None,
         "max_abs_log_ratio": float(ratio.max()) if shares else None,
-        "made_with": recorded,
+        "about": recorded,
     }
 
 

@@ -1,31 +1,35 @@
 """The reference table: b0 and b(v) of the registered tokens, with what is needed to refuse a wrong pairing.
 
-Two files: ``reference_table.safetensors`` with the numbers, and ``reference_table.json`` with b0, what the table was
-made with, the hash of the numbers and the hash of the page itself. A cut or altered file is never taken for a table.
+One safetensors file, called after its layer: the columns, and in the header a page with b0, what the table was made with,
+the operating point if tuning recorded one, and a hash. A cut or altered file is never taken for a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import sha256_json
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import require_fields, sha256_json
+from reweigh.files.outputs import overwrites
+from reweigh.files.paged import peek, read_paged, write_paged
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References, least_count, strength
-from reweigh.tables.folders import PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
-from reweigh.tables.point import OperatingPoint, tuned_point
+from reweigh.tables import schema2
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import LAYER, fetch_folder, file_name, find_table, push_folder
 from reweigh.text import in_words
 
 if TYPE_CHECKING:
     from reweigh.tables.identity import Identity
 
-ARRAYS = TABLE.arrays
+SCHEMA = 3
+COLUMNS = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
 
@@ -43,14 +47,14 @@ class ReferenceTable:
 
     Attributes:
         layer: 0-based block the evidence was read at.
-        scale: b0, the pooled median of all observations and the unit of a deficit.
+        b0: The pooled median of all observations and the unit of a deficit.
         tokens: Registered token ids, ascending.
         references: b(v) of each.
         counts: Observations behind each.
-        made_with: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
+        about: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
             hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
             changes greedy decoding.
-        point: The operating point that tuning recorded with this table, if it did.
+        point: The operating point that tuning recorded in this table, if it did.
 
     Examples:
         >>> import reweigh
@@ -60,39 +64,37 @@ class ReferenceTable:
     """
 
     layer: int
-    scale: float
+    b0: float
     tokens: NDArray[np.int64]
     references: NDArray[np.float64]
     counts: NDArray[np.int64]
-    made_with: Mapping[str, Any]
+    about: Mapping[str, Any]
     point: OperatingPoint | None = None
 
     @classmethod
-    def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
+    def build(cls, layer: int, found: References, about: Mapping[str, Any]) -> ReferenceTable:
         """Make a table from registered references; one whose scale was matched says how well."""
         if found.match is not None:
-            made_with = {**made_with, "matched": asdict(found.match)}
-        return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
+            about = {**about, "matched": asdict(found.match)}
+        return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(about))
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __repr__(self) -> str:
-        model = self.made_with.get("identity", {}).get("model_id", "?")
-        return f"ReferenceTable({model!r}, layer={self.layer}, b0={self.scale:.6g}, registered={len(self)})"
+        model = self.about.get("identity", {}).get("model_id", "?")
+        return f"ReferenceTable({model!r}, layer={self.layer}, b0={self.b0:.6g}, registered={len(self)})"
 
     @property
     def readout(self) -> str:
         """How the evidence behind the references was read."""
-        return str(self.made_with.get("readout", DMRR))
+        return str(self.about.get("readout", DMRR))
 
     @property
     def fingerprint(self) -> str:
         """Hash of everything the table says; equal tables have equal fingerprints."""
         numbers = {name: column.tolist() for name, column in self.arrays().items()}
-        return sha256_json(
-            {"layer": self.layer, "b0": self.scale, "made_with": dict(self.made_with), **numbers}
-        )
+        return sha256_json({"layer": self.layer, "b0": self.b0, "made_with": dict(self.about), **numbers})
 
     def reference(self, token: int) -> float | None:
         """Return b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
@@ -109,7 +111,7 @@ class ReferenceTable:
         if reference is None or evidence is None:
             return {"dmrr": None, "b": None, "s": None}
         value = float(evidence[int(np.searchsorted(self.tokens, token))])
-        return {"dmrr": value, "b": reference, "s": float(strength(reference, np.array(value), self.scale))}
+        return {"dmrr": value, "b": reference, "s": float(strength(reference, np.array(value), self.b0))}
 
     def over(self, vocab_size: int) -> NDArray[np.float64]:
         """Return b(v) over a whole vocabulary, NaN where a token is not registered."""
@@ -119,21 +121,29 @@ class ReferenceTable:
 
     def page(self) -> dict[str, Any]:
         """Return what the table's page holds."""
-        return {
-            "schema_version": SCHEMA,
-            "layer": self.layer,
-            "b0": self.scale,
-            "registered": len(self),
-            "made_with": dict(self.made_with),
-        }
+        page = {"schema": SCHEMA, "layer": self.layer, "b0": self.b0, "about": dict(self.about)}
+        if self.point is not None:
+            page["point"] = {name: one for name, one in asdict(self.point).items() if name != "layer"}
+        return page
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the table's columns by name."""
-        return {name: getattr(self, name) for name in ARRAYS}
+        return {name: getattr(self, name) for name in COLUMNS}
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the table into a folder, atomically."""
-        return TABLE.write(Path(folder), self.page(), self.arrays())
+        """Write the table into a folder, atomically, and return its file; only a table is replaced.
+
+        Raises:
+            InputError: A file of that name is not a table of reweigh.
+        """
+        path = Path(folder) / file_name(self.layer)
+        if path.exists() and not peek(path) and not overwrites():
+            raise InputError(
+                f"{path} exists and is not a reference table",
+                hint="choose another folder, or replace it with --overwrite",
+            )
+        write_paged(path, self.page(), self.arrays())
+        return path
 
     @classmethod
     def from_pretrained(
@@ -145,28 +155,39 @@ class ReferenceTable:
         revision: str | None = None,
         **hub: Any,
     ) -> ReferenceTable:
-        """Read and verify a table from its folder, a calibration folder with several layers, or a Hub repository of either.
+        """Read and verify a table: its file, a folder with one or several layers, or a Hub repository of either.
 
         Args:
             layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
             hub: Goes to ``snapshot_download``: ``token``, ``cache_dir`` ...
         """
-        folder = find_table(fetch_folder(name, revision=revision, **hub), layer, default)
-        page, arrays = TABLE.read(folder)
-        columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
+        path = find_table(fetch_folder(name, revision=revision, **hub), layer, default)
+        page, arrays = schema2.read_table(path) if path.is_dir() else read_paged(path)
+        require_fields(page, path, {"layer": int, "b0": float, "about": dict})
+        if not path.is_dir() and (type(page.get("schema")), page.get("schema")) != (int, SCHEMA):
+            raise ArtifactError(
+                f"{path} has schema {page.get('schema')!r}, this version reads {SCHEMA}",
+                hint="upgrade reweigh, or calibrate again",
+            )
+        if missing := [name for name in COLUMNS if name not in arrays]:
+            raise ArtifactError(f"{path} has no column {missing[0]!r}: it is not a reference table")
+        point = page.get("point")
+        if point is not None:
+            require_fields(page, path, {"point": dict})
+            require_fields(point, path, {"beta": float, "source": str, "records": int, "pictures": dict})
+            point = OperatingPoint(
+                page["layer"], *(point[name] for name in ("beta", "source", "records", "pictures"))
+            )
+        columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
+        table = cls(layer=page["layer"], b0=page["b0"], about=page["about"], point=point, **columns)
         table.verify()
-        if page.get("registered", len(table)) != len(table):
-            raise ArtifactError(
-                f"{folder / PAGE} says {page['registered']} tokens, but the table has {len(table)}"
-            )
-        if folder.name.startswith("layer-") and folder.name != f"layer-{table.layer}":
-            raise ArtifactError(
-                f"{folder} holds a table of layer {table.layer}",
-                hint="it was renamed or replaced; fetch it again",
-            )
         table.check_layer(layer)
-        return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
+        if (named := LAYER.fullmatch(path.name)) and int(named[1]) != table.layer:
+            raise ArtifactError(
+                f"{path} is a table of layer {table.layer}",
+                hint="it was renamed; fetch or calibrate it again",
+            )
+        return table
 
     def push_to_hub(
         self,
@@ -197,7 +218,7 @@ class ReferenceTable:
         Raises:
             ArtifactError: Names everything that is impossible.
         """
-        identity = self.made_with.get("identity")
+        identity = self.about.get("identity")
         if not isinstance(identity, Mapping) or not identity:
             raise ArtifactError(
                 "the table does not say which model it belongs to: its identity is empty",
@@ -218,8 +239,8 @@ class ReferenceTable:
     @property
     def rows(self) -> int | None:
         """How many rows of the head were ranked; a table that does not say ranked all of them."""
-        identity = self.made_with.get("identity") or {}
-        rows = self.made_with.get("rows", identity.get("vocab_size"))
+        identity = self.about.get("identity") or {}
+        rows = self.about.get("rows", identity.get("vocab_size"))
         return rows if isinstance(rows, int) else None
 
     def check_pairing(self, identity: Identity, *, dtype: str, rows: int) -> None:
@@ -228,10 +249,10 @@ class ReferenceTable:
         Raises:
             MismatchError: They differ, or the table does not say enough to tell.
         """
-        record = self.made_with.get("identity")
+        record = self.about.get("identity")
         record = record if isinstance(record, Mapping) else {}
         lacking = [f"the {name} of its model" for name in identity.missing(record)]
-        lacking += [words for key, words in REQUIRED.items() if not self.made_with.get(key)]
+        lacking += [words for key, words in REQUIRED.items() if not self.about.get(key)]
         if lacking:
             raise MismatchError(
                 f"this table lacks {', '.join(lacking)}, so it cannot be verified: its page was written by hand",
@@ -242,7 +263,7 @@ class ReferenceTable:
             "calibrate this model, load it as the table's model was, or pass force=True (--force) "
             "if you know that the difference does not matter"
         )
-        if (made := self.made_with["dtype"]) != dtype:
+        if (made := self.about["dtype"]) != dtype:
             if not differing and self.rows == rows:
                 name = identity.model_id or "MODEL"
                 hint = (
@@ -252,7 +273,7 @@ class ReferenceTable:
             differing.append(f"lens dtype: table {made}, model {dtype}")
         if self.rows != rows:
             differing.append(f"rows ranked: table {self.rows}, model {rows}")
-        if (rule := self.made_with["candidates"]) != candidate_rule():
+        if (rule := self.about["candidates"]) != candidate_rule():
             differing.append(
                 f"candidate rule: table {in_words(rule)}, this version {in_words(candidate_rule())}"
             )
@@ -273,8 +294,7 @@ class ReferenceTable:
 def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:
     """Yield what makes a table invalid."""
     columns = table.arrays()
-    kinds = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
-    if any(column.ndim != 1 or column.dtype != kinds[name] for name, column in columns.items()):
+    if any(column.ndim != 1 or column.dtype != COLUMNS[name] for name, column in columns.items()):
         yield "its columns have unexpected types or shapes"
         return
     if len({len(column) for column in columns.values()}) > 1:
@@ -286,12 +306,12 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
     blocks, vocabulary = identity.get("blocks"), table.rows
     if table.layer < 0 or (isinstance(blocks, int) and table.layer >= blocks):
         yield f"layer {table.layer} is not one of the model's {blocks} blocks"
-    if not (np.isfinite(table.scale) and table.scale > 0):
-        yield f"b0 is {table.scale}"
-    elif READOUTS[table.readout].is_share and table.scale > 1:
-        yield f"b0 is {table.scale}, beyond (0, 1]"
-    elif table.readout == DMRR and isinstance(vocabulary, int) and table.scale * vocabulary < 0.99:
-        yield f"b0 is {table.scale}, below the least reciprocal rank of {vocabulary} tokens"
+    if not (np.isfinite(table.b0) and table.b0 > 0):
+        yield f"b0 is {table.b0}"
+    elif READOUTS[table.readout].is_share and table.b0 > 1:
+        yield f"b0 is {table.b0}, beyond (0, 1]"
+    elif table.readout == DMRR and isinstance(vocabulary, int) and table.b0 * vocabulary < 0.99:
+        yield f"b0 is {table.b0}, below the least reciprocal rank of {vocabulary} tokens"
     if len(table) and (int(table.tokens[0]) < 0 or (np.diff(table.tokens) <= 0).any()):
         yield "its token ids are not ascending"
     elif len(table) and isinstance(vocabulary, int) and int(table.tokens[-1]) >= vocabulary:
@@ -300,6 +320,11 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
         yield "a reference is not finite"
     elif READOUTS[table.readout].is_share and not ((table.references > 0) & (table.references <= 1)).all():
         yield "a reference is outside (0, 1]"
-    least = least_count(str(table.made_with.get("rule", "")))
+    if table.point is not None:
+        from reweigh.method.edit import MOST_BETA  # a table without a point needs no torch
+
+        if not 0 <= table.point.beta <= MOST_BETA:
+            yield f"the beta of its point is {table.point.beta}"
+    least = least_count(str(table.about.get("rule", "")))
     if (table.counts < least).any():
         yield f"the count of a token is {int(table.counts.min())}, its rule asks for {least}"

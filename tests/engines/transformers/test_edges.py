@@ -335,7 +335,7 @@ def test_a_dynamically_quantised_model_end_to_end(own, head_only):
     quantised = twin.Case(own.family, stand_ins.quantised(own.model, head_only=head_only), own.processor)
     inputs = own.inputs()
     made = calibrated(quantised)
-    assert made.made_with["dtype"] == "float32"
+    assert made.about["dtype"] == "float32"
     rw = attach(quantised, table=made)
     base = generate(quantised.model, inputs)
     with rw:
@@ -353,7 +353,7 @@ def test_the_lens_has_the_type_that_autocast_gives_the_head(own):
         base = generate(own.model, inputs)
         with rw:
             assert_differ(generate(own.model, inputs), base)
-    assert made.made_with["dtype"] == "bfloat16"
+    assert made.about["dtype"] == "bfloat16"
     with rw, pytest.raises(MismatchError, match="bfloat16"):
         generate(own.model, inputs)
     with pytest.raises(MismatchError, match="lens dtype"):

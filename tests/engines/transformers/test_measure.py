@@ -30,8 +30,8 @@ def table(llava):
     """A table that says it was made with this model."""
     identity = identify(find_anatomy(llava.model), llava.processor)
     rule = {"mass": 0.9, "least": 2, "most": 50}
-    made_with = {"dtype": "float32", "lens": "native", "chunk": 5, "candidates": rule}
-    return twin.table(VOCABULARY, identity=identity.to_json(), **made_with)
+    about = {"dtype": "float32", "lens": "native", "chunk": 5, "candidates": rule}
+    return twin.table(VOCABULARY, identity=identity.to_json(), **about)
 
 
 def test_the_right_pair_with_the_tables_own_lens(llava, table):
@@ -39,13 +39,13 @@ def test_the_right_pair_with_the_tables_own_lens(llava, table):
     found, lens = pair(anatomy, llava.processor, table, layer=2)
     assert found is table
     assert (lens.chunk, lens.upcast) == (5, False)
-    upcast = replace(table, made_with={**table.made_with, "lens": "float32"})
+    upcast = replace(table, about={**table.about, "lens": "float32"})
     assert pair(anatomy, llava.processor, upcast, layer=-2)[1].upcast
 
 
 def changed(table, **identity):
-    made = {**table.made_with, "identity": {**table.made_with["identity"], **identity}}
-    return replace(table, made_with=made)
+    made = {**table.about, "identity": {**table.about["identity"], **identity}}
+    return replace(table, about=made)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_another_model_is_refused_and_can_be_forced(llava, table, change, word):
 
 
 def test_another_dtype_is_refused_and_can_be_forced(llava, table):
-    other = replace(table, made_with={**table.made_with, "dtype": "bfloat16"})
+    other = replace(table, about={**table.about, "dtype": "bfloat16"})
     with pytest.raises(MismatchError, match="bfloat16"):
         attach(llava.model, llava.processor, table=other)
     attach(llava.model, llava.processor, table=other, force=True)
@@ -81,7 +81,7 @@ def test_layer_vocabulary_and_impossible_numbers_cannot_be_forced(llava, table, 
     with pytest.raises(ArtifactError, match="layer 4"):
         attach(llava.model, llava.processor, table=replace(table, layer=4), **options)
     with pytest.raises(ArtifactError, match="b0"):
-        attach(llava.model, llava.processor, table=replace(table, scale=0.0), **options)
+        attach(llava.model, llava.processor, table=replace(table, b0=0.0), **options)
     tokens = np.append(table.tokens[:-1], VOCABULARY)
     with pytest.raises(ArtifactError, match=f"token {VOCABULARY}"):
         attach(llava.model, llava.processor, table=replace(table, tokens=tokens), **options)
@@ -108,15 +108,15 @@ def test_a_table_without_registered_tokens_changes_nothing(llava, table):
 
 
 def test_a_table_of_an_incomplete_identity_is_refused_and_can_be_forced(llava, table):
-    partial = {"model_id": table.made_with["identity"]["model_id"]}
-    older = replace(table, made_with={**table.made_with, "identity": partial})
+    partial = {"model_id": table.about["identity"]["model_id"]}
+    older = replace(table, about={**table.about, "identity": partial})
     with pytest.raises(MismatchError, match="verified"):
         attach(llava.model, llava.processor, table=older)
     attach(llava.model, llava.processor, table=older, force=True)
 
 
 def test_a_table_of_no_model_is_refused(llava, table):
-    empty = replace(table, made_with={**table.made_with, "identity": {}})
+    empty = replace(table, about={**table.about, "identity": {}})
     with pytest.raises(ArtifactError, match="identity"):
         attach(llava.model, llava.processor, table=empty, force=True)
 

@@ -107,7 +107,7 @@ def test_nested_requests_take_what_they_do_not_say_from_the_outer_one(case):
 @pytest.mark.parametrize("family", ["llava"])
 def test_a_nested_request_chooses_a_layer_of_the_outer_ones_table(case, tmp_path):
     for number in (1, 2):
-        twin.table(VOCABULARY, layer=number, seed=7).save_pretrained(tmp_path / f"layer-{number}")
+        twin.table(VOCABULARY, layer=number, seed=7).save_pretrained(tmp_path)
     rw = attach(case, force=True)
     with rw.request(table=tmp_path, layer=2), rw.request(layer=1) as inner:
         assert inner.table.layer == 1

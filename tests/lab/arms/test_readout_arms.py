@@ -72,11 +72,11 @@ def test_every_arm_but_plain_probability_spends_dmrrs_mean_edit(name, observe, t
     spent = arm.factor * mean_edit(own.token, own.values[0], own.count, references_of(arm.table))
     if name == "mean-probability":
         assert arm.factor == 1.0
-        assert "matched" not in arm.table.made_with
+        assert "matched" not in arm.table.about
         assert spent != pytest.approx(target, rel=1e-3)
     else:
         assert spent == pytest.approx(target, rel=1e-9)
-        assert ("matched" in arm.table.made_with) == (name != BUDGET)
+        assert ("matched" in arm.table.about) == (name != BUDGET)
 
 
 def test_rank_is_the_table_in_use_and_others_are_unknown(observe, table):

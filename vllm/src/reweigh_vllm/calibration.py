@@ -79,7 +79,7 @@ class VllmJob:
             model_config.model, "vLLM", known=[PENALTY], revision=model_config.revision
         )
 
-    def made_with(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """Return what every shard of this calibration shares, and every table carries."""
         model = self.config.model_config
         return record_of(

@@ -147,8 +147,8 @@ def make_store(settings: Settings, model_config: Any, model: Any, decoder: Any, 
     if len(table) and int(table.tokens[-1]) >= rows:
         raise MismatchError(f"the table has token {int(table.tokens[-1])}, but the model ranks {rows} tokens")
     tokens = torch.from_numpy(table.tokens).to(device)
-    references = References(tokens, torch.from_numpy(table.references).float().to(device), table.scale)
-    lens = vllm_lens(model, decoder, vocabulary, dtype, table.made_with, rows)
+    references = References(tokens, torch.from_numpy(table.references).float().to(device), table.b0)
+    lens = vllm_lens(model, decoder, vocabulary, dtype, table.about, rows)
     return Store(lens, [table.layer], references, limit=settings.memory_mb << 20)
 
 

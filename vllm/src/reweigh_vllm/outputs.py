@@ -163,7 +163,7 @@ class Shown:
         return {
             **told,
             "decoder": "reweigh",
-            "b0": self.table.scale,
+            "b0": self.table.b0,
             "changed": self.changed,
             "tokens": tokens,
         }

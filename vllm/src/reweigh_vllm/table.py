@@ -48,9 +48,9 @@ def open_table(settings: Settings, config: Any) -> Opened:
             f"{str(settings.sha256)[:12]} was asked for",
             hint="it was just replaced, or sha256 names another table; try again",
         )
-    if table.made_with.get("readout", "dmrr") != "dmrr":
+    if table.about.get("readout", "dmrr") != "dmrr":
         raise UnsupportedError(
-            f"{settings.table} is a table of {table.made_with['readout']}, and vLLM reads DMRR",
+            f"{settings.table} is a table of {table.about['readout']}, and vLLM reads DMRR",
             hint="calibrate without a readout",
         )
     return Opened(table, found, point_in_use(config.model_type, blocks, table, settings.beta))

@@ -53,8 +53,8 @@ def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     assert (mine.values != theirs.values).mean() < 0.01
     assert np.abs(mine.values - theirs.values).max() < 1e-5
     table = ReferenceTable.from_pretrained(tmp_path / "out", layer=theirs.layers[-1])
-    own = table.made_with["identity"]
-    recorded = kept.made_with["identity"]
+    own = table.about["identity"]
+    recorded = kept.about["identity"]
     assert own["weights"].keys() == recorded["weights"].keys()
     for part in ("architecture", "blocks", "vocab_size", "tokenizer", "images", "weights"):
         assert own[part] == recorded[part], part

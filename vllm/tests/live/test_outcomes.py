@@ -12,8 +12,9 @@ import pytest
 from harness import V2, Reference, arguments, engine_config, reference_folder, running, told
 
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
-from reweigh.files.seals import SEAL, write_sealed
-from reweigh.tables.point import POINT
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import record_point
+from reweigh.tables.table import ReferenceTable
 
 PREFIX = {"block_size": 32, "enable_prefix_caching": True}
 
@@ -178,10 +179,8 @@ def test_a_vllm_that_was_not_tested_is_refused_by_name(world, monkeypatch):
 
 def test_a_point_that_cannot_be_is_refused(world, tmp_path):
     shutil.copytree(world.table, tmp_path / "table", dirs_exist_ok=True)
-    page = json.loads((tmp_path / "table" / POINT).read_text())
-    page.pop(SEAL)
-    grid = [*page["grid"], {"layer": page["layer"], "beta": 1e60}]
-    write_sealed(tmp_path / "table" / POINT, {**page, "beta": 1e60, "grid": grid})
+    layer = ReferenceTable.from_pretrained(world.table).layer
+    record_point(tmp_path / "table", OperatingPoint(layer, 1e60, "tuned", 1))
     with pytest.raises(ArtifactError, match="beta"):
         engine_config(world, additional_config={"reweigh": {"table": str(tmp_path / "table")}})
 

@@ -9,8 +9,8 @@ import torch
 from harness import TOKENS, V2, Reference, engine_config, reference_folder, running, told
 
 from reweigh.errors import MismatchError
-from reweigh.files.seals import write_sealed
-from reweigh.tables.point import POINT
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import record_point
 from reweigh.tables.table import ReferenceTable
 from reweigh_vllm import installed
 from reweigh_vllm.taps import AuxTap, HookTap
@@ -226,10 +226,7 @@ def test_the_tap_of_gemma_3_on_a_decoder_that_has_both(world, monkeypatch, eager
 def moved_point(calibration, folder, layer):
     """A calibration of two layers whose tuned layer is ``layer``."""
     shutil.copytree(calibration, folder, dirs_exist_ok=True)
-    tables = {str(one): ReferenceTable.from_pretrained(folder, layer=one).fingerprint for one in (1, 2)}
-    chosen_on = {"records": 1, "benchmark": "chair", "table_sha256": tables}
-    page = {"layer": layer, "beta": 4.0, "chosen_on": chosen_on, "grid": [{"layer": layer, "beta": 4.0}]}
-    write_sealed(folder / POINT, page)
+    record_point(folder, OperatingPoint(layer, 4.0, "tuned", 1))
 
 
 def test_a_point_that_moves_within_its_folder_is_another_engine_to_the_compile_cache(world, tmp_path):

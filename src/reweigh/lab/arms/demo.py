@@ -211,7 +211,7 @@ def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) ->
         "ReWEIGH on the embedded model",
         lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
         "lack their usual visual evidence held back by at most β.",
-        footer=f"Made by `reweigh demo`; model {table.made_with['identity']['architecture']}, "
+        footer=f"Made by `reweigh demo`; model {table.about['identity']['architecture']}, "
         f"table {table.fingerprint[:12]}.",
     )
     tiles = [

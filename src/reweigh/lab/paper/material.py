@@ -88,7 +88,7 @@ class Material:
     @property
     def is_embedded(self) -> bool:
         """Whether the model is the one that ships with the package, made to show the effect."""
-        return bool(self.table.made_with.get("identity", {}).get("model_id") == EMBEDDED)
+        return bool(self.table.about.get("identity", {}).get("model_id") == EMBEDDED)
 
     @property
     def rule(self) -> str:
@@ -227,11 +227,11 @@ def model_name(given: str) -> str:
 
 def rule_name(table: ReferenceTable) -> str:
     """Return the registration rule of a table."""
-    return str(table.made_with.get("rule", "stable"))
+    return str(table.about.get("rule", "stable"))
 
 
 def register(part: Observations, deployed: ReferenceTable, rule: str | None = None) -> ReferenceTable:
     """Register a table from some observations as the table in use was, or by another rule."""
     name = rule or rule_name(deployed)
-    about = {**deployed.made_with, "rule": name, "images": len(part.images), "corpus": part.corpus}
+    about = {**deployed.about, "rule": name, "images": len(part.images), "corpus": part.corpus}
     return ReferenceTable.build(deployed.layer, part.register(deployed.layer, rule=rule_named(name)), about)

@@ -62,7 +62,7 @@ def prepare(
     anatomy = find_anatomy(loaded[0])
     found, _ = pair(anatomy, loaded[1], table, layer=layer, force=force)
     bound = point_in_use(anatomy.family.name, len(anatomy.blocks), found, beta).beta
-    runs = replace(runs, batch_size=runs.batch_size or int(found.made_with["batch_size"]))
+    runs = replace(runs, batch_size=runs.batch_size or int(found.about["batch_size"]))
     images = calibration_images(found, calibration, out / "pictures" / "calibration", world=world)
     observed = calibration_corpus(loaded, found, images, out / "corpus" / "calibration", runs)
     described = make_corpus(
@@ -114,7 +114,7 @@ def calibration_images(table: ReferenceTable, source: Path | None, drawings: Pat
             "no calibration images were given",
             hint="pass the folder or manifest that the table was calibrated on: --calibration IMAGES",
         )
-    for scene in scenes("calibration", int(table.made_with["images"])):
+    for scene in scenes("calibration", int(table.about["images"])):
         draw(scene, drawings)
     return open_corpus(drawings)
 
@@ -123,7 +123,7 @@ def calibration_corpus(
     loaded: tuple[Any, Any], table: ReferenceTable, images: Corpus, folder: Path, runs: Runs
 ) -> StudyCorpus:
     """Make the corpus of a table's calibration images, decoded as they were then; refuse one that gives another table."""
-    made = table.made_with
+    made = table.about
     if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], runs.template)):
         raise MismatchError(
             "the table was calibrated with a different prompt template from the one in use",
@@ -146,10 +146,10 @@ def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
     """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
     found = register(observations, table)
     compared = table.compare(found)
-    close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
+    close = abs(found.b0 / table.b0 - 1) < ROUNDING and set_difference(found, table) < ROUNDING
     if not close or (compared["median_abs_log_ratio"] or 0.0) > ROUNDING:
         raise MismatchError(
-            f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
-            f"in use has {table.scale:.6g} and {len(table)}; {compared['common']} tokens are in both",
+            f"these calibration images give b0 = {found.b0:.6g} and {len(found)} registered tokens, the table "
+            f"in use has {table.b0:.6g} and {len(table)}; {compared['common']} tokens are in both",
             hint="pass the images that the table was calibrated on, and the model as it was then",
         )

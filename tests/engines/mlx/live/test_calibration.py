@@ -22,13 +22,13 @@ def test_observations_are_those_of_transformers(engines, family):
     options = {"layers": [LAYER, -1], "max_new_tokens": 20, "rule": "count-1", "show": False}
     theirs = reweigh.calibrate(both.model, both.processor, shown, **options)
     ours = reweigh.calibrate(*both.mlx, shown, **options)
-    assert ours.made_with["engine"] == "mlx"
+    assert ours.about["engine"] == "mlx"
     for layer, table in theirs.tables.items():
         found = ours.tables[layer]
         assert np.array_equal(found.tokens, table.tokens)
         assert np.array_equal(found.counts, table.counts)
         np.testing.assert_allclose(found.references, table.references, rtol=0, atol=1e-4)
-        assert found.scale == pytest.approx(table.scale, abs=1e-4)
+        assert found.b0 == pytest.approx(table.b0, abs=1e-4)
 
 
 def test_a_table_of_mlx_serves_transformers(engines, tmp_path):
@@ -95,7 +95,7 @@ def test_the_commands_take_the_engine(tmp_path):
     made = runner.invoke(app, ["calibrate", "world", str(tmp_path), "-o", str(tmp_path / "table"), *options])
     assert made.exit_code == 0, made.output
     page = json.loads((tmp_path / "table" / "record.json").read_text())
-    assert page["record"]["made_with"]["engine"] == "mlx"
-    assert page["record"]["made_with"]["dtype"] == "float16"
+    assert page["record"]["about"]["engine"] == "mlx"
+    assert page["record"]["about"]["dtype"] == "float16"
     refused = runner.invoke(app, ["doctor", "world", "--engine", "mlx", "--model-option", "dtype=float32"])
     assert isinstance(refused.exception, InputError)

@@ -57,9 +57,9 @@ def test_too_few_records_cannot_be_exchanged(count):
 
 def test_the_global_table_has_one_reference():
     changed = global_reference(TABLE)
-    assert (changed.references == TABLE.scale).all()
+    assert (changed.references == TABLE.b0).all()
     assert (changed.tokens == TABLE.tokens).all()
-    assert changed.scale == TABLE.scale
+    assert changed.b0 == TABLE.b0
     assert changed.fingerprint != TABLE.fingerprint
     changed.verify()
 
@@ -82,14 +82,14 @@ def test_different_seeds_shuffle_differently():
 def test_without_abstention_every_token_has_a_reference():
     changed = without_abstention(TABLE, 40)
     assert [changed.reference(token) for token in range(40)] == [
-        TABLE.scale if TABLE.reference(token) is None else TABLE.reference(token) for token in range(40)
+        TABLE.b0 if TABLE.reference(token) is None else TABLE.reference(token) for token in range(40)
     ]
     changed.verify()
 
 
 def test_the_embedded_table_passes_its_own_checks_in_every_arm():
     table = ReferenceTable.from_pretrained(table_path())
-    size = int(table.made_with["identity"]["vocab_size"])
+    size = int(table.about["identity"]["vocab_size"])
     for changed in (
         without_abstention(table, size),
         global_reference(table),
@@ -113,7 +113,7 @@ def test_registration_by_count_needs_no_more_than_the_count():
     assert five.tokens.tolist() == [1, 2]
     assert ten.tokens.tolist() == [1]
     assert five.counts.tolist() == [12, 6]
-    assert five.made_with["rule"] == "count-5"
+    assert five.about["rule"] == "count-5"
 
 
 def test_arms_come_in_the_order_of_the_table_and_the_full_method_is_always_there():

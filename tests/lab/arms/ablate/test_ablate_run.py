@@ -56,12 +56,12 @@ def twin_strengths(name, table, dmrr):
     for token in range(VOCABULARY):
         reference = references.get(token)
         if name == "global" and reference is not None:
-            reference = table.scale
+            reference = table.b0
         if name == "no-abstention" and reference is None:
-            reference = table.scale
+            reference = table.b0
         if reference is None:
             continue
-        scale = reference if name == "relative" else table.scale
+        scale = reference if name == "relative" else table.b0
         raw = (reference - (0.0 if name == "blind" else dmrr[token])) / scale
         if name != "bidirectional":
             raw = max(raw, 0.0)
@@ -260,8 +260,8 @@ def test_a_readout_arm_edits_by_its_own_evidence_table_and_budget(setting, facto
     random = np.random.default_rng(4)
     tokens = np.flatnonzero(random.random(VOCABULARY) < 0.7)
     references = evidence[tokens] + random.normal(0, 0.5, len(tokens))
-    columns = {"tokens": tokens, "references": references, "counts": np.full(len(tokens), 9), "scale": 0.6}
-    table = replace(setting.table, **columns, made_with={**setting.table.made_with, "readout": "zscore"})
+    columns = {"tokens": tokens, "references": references, "counts": np.full(len(tokens), 9), "b0": 0.6}
+    table = replace(setting.table, **columns, about={**setting.table.about, "readout": "zscore"})
     arm = Variant("zscore", table, factor=factor)
     session = attach_variant(setting.model, setting.processor, arm, BETA)
     given = setting.evidence().of(0, arm.table.readout)

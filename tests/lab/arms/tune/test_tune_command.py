@@ -17,8 +17,7 @@ from reweigh.lab.arms.tune.search import FIGURES, gain
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.runs.results import read_scored
 from reweigh.lab.runs.task import open_task
-from reweigh.tables.folders import table_layers
-from reweigh.tables.point import POINT
+from reweigh.tables.store import recorded_point, table_layers
 from reweigh.world import table_path
 
 run = CliRunner().invoke
@@ -81,19 +80,22 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
 @pytest.mark.slow
 def test_the_recommendation_names_a_table_that_was_named(tmp_path):
     out, tables = tmp_path / "out", shutil.copytree(table_path(), tmp_path / "tables")
-    before = (tables / POINT).read_bytes()
+    before = recorded_point(tables)
     done = run(app, command(out, "--table", str(tables), "--bound", "100", "--no-record"))
     assert done.exit_code == 0, done.output + str(done.exception)
     point = read_sealed(out / "operating_point.json")
     assert all(row["eligible"] for row in point["grid"])
     told = done.stdout.replace("\n", " ")
     assert point["layer"] is None or "not recommended" in told or f"--table {tables}" in told
-    assert (tables / POINT).read_bytes() == before
+    assert recorded_point(tables) == before
     kept = run(app, command(out, "--table", str(tables), "--bound", "100"))
-    assert (tables / POINT).read_bytes() == before, "a smaller search replaces nothing"
+    assert recorded_point(tables) == before, "a smaller search replaces nothing"
     assert "keeps its operating point" in kept.stderr
     run(app, command(out, "--table", str(tables), "--bound", "100", "--overwrite"))
-    assert read_sealed(tables / POINT) == point
+    if point["layer"] is not None:
+        there = recorded_point(tables)
+        assert (there.layer, there.beta) == (point["layer"], point["beta"])
+        assert there.records == point["chosen_on"]["records"]
 
 
 def test_a_benchmark_of_other_figures_is_refused(tmp_path):

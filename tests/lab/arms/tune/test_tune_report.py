@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import twin
 from reweigh.files.artifacts import read_json
-from reweigh.files.seals import write_sealed
 from reweigh.lab.arms.tune.report import Search
 from reweigh.lab.arms.tune.search import BASE, GAIN, search
 from reweigh.lab.estimate import Estimate
@@ -18,6 +18,7 @@ from reweigh.lab.frame import Frame
 from reweigh.lab.runs.results import Scored
 from reweigh.lab.tasks.base import Item, Summary
 from reweigh.lab.tasks.chair.metrics import count_caption, figures, summarize_metrics
+from reweigh.tables.store import record_point
 
 IMAGES = 60
 INVENTS = {BASE: 0.8, (2, 1.0): 0.2, (2, 2.0): 0.8}
@@ -125,10 +126,10 @@ def test_advice_says_what_changes_and_that_the_grid_ends_there(report):
 
 def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(report, tmp_path):
     assert report.doubt() is None
+    twin.table(64, layer=2).save_pretrained(tmp_path)
     assert report.kept_point(tmp_path) is None
-    there = report.point()
-    on = there["chosen_on"] | {"records": 10**6, "table_sha256": {"2": "0" * 64}}
-    write_sealed(tmp_path / "operating_point.json", there | {"chosen_on": on})
+    assert report.operating_point().layer == 2
+    record_point(tmp_path, replace(report.operating_point(), records=10**6))
     assert "more records" in report.kept_point(tmp_path)
     rows = [
         replace(row, estimate=Estimate(5.0, -1.0, 9.0)) if row["figure"] == GAIN else row

@@ -59,7 +59,7 @@ def table(references: dict[int, float], scale: float = 1.0) -> ReferenceTable:
 
 
 def read_as(made: ReferenceTable, readout: str) -> ReferenceTable:
-    return replace(made, made_with={**made.made_with, "readout": readout})
+    return replace(made, about={**made.about, "readout": readout})
 
 
 class MadeCorpus(list[StudyImage]):

@@ -150,7 +150,7 @@ def twin_figures(images):
 
         def s(vector, v):
             b = LOGGED.reference(int(v))
-            return 0.0 if b is None else min(max((b - float(vector[v])) / LOGGED.scale, 0.0), 1.0)
+            return 0.0 if b is None else min(max((b - float(vector[v])) / LOGGED.b0, 0.0), 1.0)
 
         own, shifted = [], []
         every = [v for v in image.candidates if LOGGED.reference(int(v)) is not None]
@@ -158,7 +158,7 @@ def twin_figures(images):
 
         def unshifted(v, after=after, shift=shift):
             b = LOGGED.reference(int(v))
-            return min(max((b - (float(after[v]) - shift)) / LOGGED.scale, 0.0), 1.0)
+            return min(max((b - (float(after[v]) - shift)) / LOGGED.b0, 0.0), 1.0)
 
         for step in range(5):
             ids, logits = image.step(step)

@@ -23,7 +23,7 @@ NEED_MORE = {"scale", "rescaling", "tokens", "references"}
 def material(passing: Any, corpus: Any, folder: Path) -> Material:
     observations = corpus.observations()
     about = {
-        **passing.table.made_with,
+        **passing.table.about,
         "rule": "count-1",
         "images": len(observations.images),
         "corpus": observations.corpus,

@@ -118,7 +118,7 @@ def derangement(count: int, seed: int) -> NDArray[np.int64]:
 
 def global_reference(table: ReferenceTable) -> ReferenceTable:
     """Use b0 for every registered token."""
-    return _changed(table, "global", references=np.full(len(table), table.scale))
+    return _changed(table, "global", references=np.full(len(table), table.b0))
 
 
 def shuffled(table: ReferenceTable, seed: int) -> ReferenceTable:
@@ -129,24 +129,24 @@ def shuffled(table: ReferenceTable, seed: int) -> ReferenceTable:
 
 def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable:
     """Use b0 for every token that is not registered."""
-    references = np.full(vocab_size, table.scale)
+    references = np.full(vocab_size, table.b0)
     counts = np.ones(vocab_size, dtype=np.int64)  # a table with a count of 0 is refused
     references[table.tokens], counts[table.tokens] = table.references, table.counts
     every = np.arange(vocab_size, dtype=np.int64)
     changed = _changed(table, "no-abstention", tokens=every, references=references, counts=counts)
-    return replace(changed, made_with={**changed.made_with, "rule": "count-1"})  # what its counts allow
+    return replace(changed, about={**changed.about, "rule": "count-1"})  # what its counts allow
 
 
 def in_own_units(table: ReferenceTable) -> ReferenceTable:
     """Use 1 for every reference and for b0: on evidence in units of b(v), s = clip((b(v) - DMRR) / b(v), 0, 1)."""
-    return _changed(table, RELATIVE, references=np.ones(len(table)), scale=1.0)
+    return _changed(table, RELATIVE, references=np.ones(len(table)), b0=1.0)
 
 
 def by_count(table: ReferenceTable, observations: Observations, count: int) -> ReferenceTable:
     """Register again from the stored observations, by their number alone."""
     rule = f"count-{count}"
     found = observations.register(table.layer, rule=rule_named(rule))
-    return ReferenceTable.build(table.layer, found, {**table.made_with, "rule": rule})
+    return ReferenceTable.build(table.layer, found, {**table.about, "rule": rule})
 
 
 def parse_arms(text: str) -> list[str]:
@@ -266,13 +266,13 @@ def readout_arm(
         if not own > 0:
             raise CalibrationError(f"the mean edit of {name} is {own}, so no beta can match DMRR's")
         factor = target / own
-    about = {**table.made_with, "readout": readout}
+    about = {**table.about, "readout": readout}
     return Variant(name, ReferenceTable.build(table.layer, found, about), factor=factor)
 
 
 def references_of(table: ReferenceTable) -> References:
     """Return the references of a table."""
-    return References(table.scale, table.tokens, table.references, table.counts)
+    return References(table.b0, table.tokens, table.references, table.counts)
 
 
 def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[ReferenceTable, ReferenceTable]:
@@ -280,9 +280,9 @@ def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[Ref
     common, mine, theirs = np.intersect1d(first.tokens, second.tokens, return_indices=True)
 
     def kept(table: ReferenceTable, rows: np.ndarray, other: ReferenceTable) -> ReferenceTable:
-        made_with = {**table.made_with, "common_with": other.fingerprint}
+        about = {**table.about, "common_with": other.fingerprint}
         columns = {"references": table.references[rows], "counts": table.counts[rows]}
-        return replace(table, tokens=common, made_with=made_with, **columns)
+        return replace(table, tokens=common, about=about, **columns)
 
     return kept(first, mine, second), kept(second, theirs, first)
 
@@ -303,4 +303,4 @@ def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:
 
 
 def _changed(table: ReferenceTable, arm: str, **columns: Any) -> ReferenceTable:
-    return replace(table, **columns, made_with={**table.made_with, "arm": arm})
+    return replace(table, **columns, about={**table.about, "arm": arm})

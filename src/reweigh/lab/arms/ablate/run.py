@@ -76,7 +76,7 @@ class RecordEvidence:
 
     def _measure(self, batch: Batch, readout: str) -> list[Evidence | None]:
         inputs = build_inputs(*self._loaded, batch.pictures, batch.prompts, template=self._runs.template)
-        made = self._table.made_with
+        made = self._table.about
         lens: dict[str, Any] = {"dtype": made.get("lens", "native"), "chunk": made.get("chunk", CHUNK)}
         measured = measure(self._loaded[0], inputs, [self._table.layer], readout=readout, **lens)
         found = [None if one is None else replace(one, values=one.values.cpu()) for one in measured]

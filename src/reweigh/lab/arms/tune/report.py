@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from reweigh.errors import InputError
 from reweigh.lab.arms.tune.search import BASE, FIGURES, GAIN, Metrics, Point, Tuned
 from reweigh.lab.enough import too_few
 from reweigh.lab.estimate import Estimate
@@ -19,9 +20,11 @@ from reweigh.lab.views.contrast import Contrast, Keys
 from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
 from reweigh.lab.views.table import Column
-from reweigh.tables.point import POINT, read_point_page
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import recorded_point
 
 DRAWN = ("chair_i", "f1")
+POINT = "operating_point.json"
 FILES = ("tuning.md", "tuning.tex", "report.html", POINT)
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 EXPLAINED = (
@@ -125,12 +128,21 @@ class Search:
             return "the interval of its gain includes zero: tune on more records"
         return None
 
+    def operating_point(self) -> OperatingPoint:
+        """Return the chosen point as a table records it."""
+        if self.tuned.chosen is None:
+            raise InputError("no point was chosen")
+        layer, beta = self.tuned.chosen.where
+        on = self.chosen_on
+        source = f"tuned on {on['records']:,} records of {on['benchmark']}, recorded with the table"
+        return OperatingPoint(layer, beta, source, on["records"], on.get("pictures", {}))
+
     def kept_point(self, folder: Path) -> str | None:
         """Return why this search may not replace what is recorded in a table's folder, if so."""
         if (doubt := self.doubt()) is not None:
             return doubt
-        there = read_point_page(folder)
-        before = 0 if there is None else there["chosen_on"]["records"]
+        there = recorded_point(folder)
+        before = 0 if there is None else there.records
         if before > self.chosen_on["records"]:
             return f"the point recorded there was chosen on more records ({before:,})"
         return None

@@ -13,7 +13,7 @@ from reweigh.lab.runs.results import Scored
 from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.study import Arm, Study, decoder_arm
 from reweigh.method.edit import check_beta
-from reweigh.tables.folders import table_layers
+from reweigh.tables.store import table_layers
 from reweigh.tables.table import ReferenceTable
 
 

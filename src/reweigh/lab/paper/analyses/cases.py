@@ -276,7 +276,7 @@ def show_step(
         f"to “{gainer}”. Filled: logits before; open: after; arrows have length beta·s. The maps show where the picture's "
         "positions rank each word high."
     )
-    about = {"image": image.id, "beta": material.beta, "b0": material.table.scale}
+    about = {"image": image.id, "beta": material.beta, "b0": material.table.b0}
     return {**about, **step.to_json()}, part("paragraph", caption)
 
 

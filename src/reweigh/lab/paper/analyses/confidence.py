@@ -59,7 +59,7 @@ class Onsets:
             for mention in image.mentions:
                 token = image.tokens[mention.onset]
                 lacking = max(references[token] - float(image.evidence["dmrr"][token]), 0.0)
-                deficit = lacking / material.table.scale if np.isfinite(references[token]) else np.nan
+                deficit = lacking / material.table.b0 if np.isfinite(references[token]) else np.nan
                 rows.append((number, image.probability[mention.onset], mention.hallucinated, deficit))
         columns = zip(zip(*rows, strict=True), (np.int64, np.float64, np.bool_, np.float64), strict=True)
         return cls(*(np.array(values, dtype=kind) for values, kind in columns))

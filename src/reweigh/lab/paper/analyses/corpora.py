@@ -75,7 +75,7 @@ def calibrations(material: Material) -> list[Path]:
 def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:
     """Read the observations of a finished calibration at the layer in use; refuse one of another model."""
     found = Calibration.load(folder)
-    mine, theirs = (made.get("identity") for made in (deployed.made_with, found.made_with))
+    mine, theirs = (made.get("identity") for made in (deployed.about, found.about))
     if isinstance(mine, dict) and isinstance(theirs, dict):
         mine, theirs = ({**one, "model_id": ""} for one in (mine, theirs))
     if mine != theirs:

@@ -12,13 +12,13 @@ from typing import Any
 
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
+from reweigh.lab.arms.tune.report import POINT
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame
 from reweigh.lab.paper.analyses.sweep import DRAWN
 from reweigh.lab.paper.material import BASE, FIGURES, Material
 from reweigh.lab.paper.study import Filled, Study, row
 from reweigh.lab.views.charts import chart, lines
-from reweigh.tables.point import POINT
 from reweigh.world import operating_point
 
 FOLDER = "tuning"

@@ -89,9 +89,7 @@ class References(Study):
 
     def compute(self, material: Material) -> Frame:
         middle, reference, mass = held_out(material)
-        return errors(
-            middle, reference, mass, material.table.scale, seed=material.runs.seed, **material.draws
-        )
+        return errors(middle, reference, mass, material.table.b0, seed=material.runs.seed, **material.draws)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         lines = []

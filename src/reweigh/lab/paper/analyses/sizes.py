@@ -42,7 +42,7 @@ class Sizes(Sweep):
             except CalibrationError as error:
                 yield Setting(str(size), None, note=str(error.message))
                 continue
-            counts = {"registered": len(table), "b0": table.scale}
+            counts = {"registered": len(table), "b0": table.b0}
             if size == count:
                 require_same(table, material.table)
                 yield Setting(str(size), material.rank(), counts, DEPLOYED)
@@ -96,7 +96,7 @@ def require_same(found: ReferenceTable, deployed: ReferenceTable) -> None:
     """Refuse a sweep whose largest prefix does not give the table in use."""
     if found.fingerprint != deployed.fingerprint:
         raise MismatchError(
-            f"all {found.made_with['images']} calibration images give a table with hash {found.fingerprint[:12]}, the table "
+            f"all {found.about['images']} calibration images give a table with hash {found.fingerprint[:12]}, the table "
             f"in use has {deployed.fingerprint[:12]}",
             hint="keep the observations beside the table, as `reweigh calibrate` leaves them",
         )

@@ -49,7 +49,7 @@ class Field:
     @classmethod
     def of(cls, arm: Variant, vocab_size: int, *, vector: str | None = None) -> Field:
         """Return the field of an arm; ``vector`` is read instead of the readout's own evidence."""
-        return cls(vector or arm.table.readout, arm.table.over(vocab_size), arm.table.scale, arm.factor)
+        return cls(vector or arm.table.readout, arm.table.over(vocab_size), arm.table.b0, arm.factor)
 
     def registered(self, ids: Ids) -> NDArray[np.bool_]:
         """Return which tokens have a reference."""

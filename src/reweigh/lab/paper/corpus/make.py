@@ -116,7 +116,7 @@ def make_corpus(
         batch_size: Images decoded together; part of the record, since padding can change rounding.
     """
     anatomy = find_anatomy(model)
-    made = table.made_with
+    made = table.about
     lens = anatomy.lens(dtype=str(made.get("lens", "native")), chunk=int(made.get("chunk", 288)))
     job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template)
     making = Making(Path(folder), job.record())

@@ -1,0 +1,77 @@
+"""Tables as reweigh wrote them before: a folder with a page, its numbers and perhaps a tuned point. Read only.
+
+``reweigh table export OLD -o NEW`` rewrites one.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import read_json, read_tensors, require_fields, sha256_file, sha256_json
+
+SCHEMA = 2
+PAGE, NUMBERS, POINT = "reference_table.json", "reference_table.safetensors", "operating_point.json"
+FILES = (PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}", POINT)
+SEAL = "page_sha256"
+
+logger = logging.getLogger("reweigh.tables")
+
+
+def table_folders(folder: Path) -> dict[int, Path]:
+    """Return the folders of tables by layer: the folder itself, or those below it."""
+    if (folder / PAGE).is_file():
+        return {int(_read_page(folder / PAGE)["layer"]): folder}
+    below = {path.parent.name.removeprefix("layer-"): path.parent for path in folder.glob(f"layer-*/{PAGE}")}
+    return {int(name): path for name, path in below.items() if name.isdigit()}
+
+
+def tuned_layer(folder: Path) -> int | None:
+    """Return the layer of the point that tuning recorded in a folder."""
+    point = _read_page(folder / POINT) if (folder / POINT).is_file() else {}
+    return point.get("layer")
+
+
+def read_table(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a table as the page and the arrays that it would have now."""
+    page = _read_page(folder / PAGE)
+    require_fields(page, folder / PAGE, {"layer": int, "b0": float, "made_with": dict, "numbers_sha256": str})
+    if page.get("schema_version") != SCHEMA:
+        raise ArtifactError(
+            f"{folder / PAGE} has schema {page.get('schema_version')!r}, this version reads {SCHEMA} and 3",
+            hint="upgrade reweigh, or calibrate again",
+        )
+    if not (folder / NUMBERS).is_file() or sha256_file(folder / NUMBERS) != page["numbers_sha256"]:
+        raise ArtifactError(
+            f"{folder / NUMBERS} is missing, or is not the file that its page describes: it was cut or altered",
+            hint="fetch it or make it again",
+        )
+    logger.warning("%s is of an older version; rewrite it: reweigh table export %s -o NEW", folder, folder)
+    point = _point(folder, page["layer"])
+    now = {"layer": page["layer"], "b0": page["b0"], "about": page["made_with"]}
+    return {**now, **({} if point is None else {"point": point})}, read_tensors(folder / NUMBERS)
+
+
+def _point(folder: Path, layer: int) -> dict[str, Any] | None:
+    """Return the point that tuning recorded for a table, in its folder or the one above it."""
+    for path in (folder / POINT, folder.parent / POINT):
+        if path.is_file() and (page := _read_page(path)).get("layer") == layer:
+            on = page["chosen_on"]
+            source = f"tuned on {on['records']:,} records of {on['benchmark']}, recorded with the table"
+            about = {"records": on["records"], "pictures": on.get("pictures", {})}
+            return {"beta": page["beta"], "source": source, **about}
+    return None
+
+
+def _read_page(path: Path) -> dict[str, Any]:
+    page = read_json(path)
+    seal = page.pop(SEAL, None) if isinstance(page, dict) else None
+    try:
+        whole = seal is not None and seal == sha256_json(page)
+    except (ValueError, RecursionError):  # a number that JSON cannot hold, such as 1e999
+        whole = False
+    if not whole:
+        raise ArtifactError(f"{path} was altered after it was written", hint="fetch it or make it again")
+    return dict(page)
