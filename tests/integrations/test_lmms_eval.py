@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+
+from reweigh.calibration.calibrate import calibrate
+from reweigh.families.anatomy import find_anatomy
+from reweigh.families.load import load
 
 pytest.importorskip(
     "lmms_eval", reason="lmms-eval is not installed (docs/evaluate.md says how to install it)"
@@ -31,17 +36,19 @@ def model(checkpoint: Callable[..., Path]) -> str:
 
 @pytest.fixture(scope="module")
 def table(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    from reweigh.calibration.calibrate import calibrate
-    from reweigh.families.load import load
-
     folder = tmp_path_factory.mktemp("table")
     pictures = folder / "pictures"
     pictures.mkdir()
     for i in range(4):
         Image.effect_noise((64, 64), 40 + 30 * i).convert("RGB").save(pictures / f"{i}.png")
-    loaded, processor = load(model, dtype="bfloat16", device="cpu")
+    loaded, processor = load(model, device="cpu")
     calibrate(loaded, processor, pictures, layers=[-1], out=folder / "table", max_new_tokens=8)
     return str(folder / "table")
+
+
+def base_of(made: Any) -> Any:
+    """The class of lmms-eval that writes the prompts."""
+    return type(made).__mro__[2]
 
 
 def ask(made: Any, kind: Any = None) -> list[str]:
@@ -93,6 +100,8 @@ def test_the_edit_acts_and_beta_zero_is_the_base(model: str, table: str) -> None
     assert edited.session.beta == 20
     assert edited.session.table.fingerprint == zero.session.table.fingerprint
     # The base is the same loop without a session around it.
+    assert base_of(zero) is huggingface.Huggingface
+    assert zero.model.dtype == torch.float32  # the checkpoint's own, where lmms-eval says bfloat16
     base = ask(zero, huggingface.Huggingface)
     assert ask(zero) == base
     answers = ask(edited)
@@ -100,6 +109,49 @@ def test_the_edit_acts_and_beta_zero_is_the_base(model: str, table: str) -> None
     # Nothing stays behind in the model: outside the loop it is the base again.
     assert ask(edited, huggingface.Huggingface) == base
     assert ask(edited) == answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["llava_hf", "internvl_hf", "qwen2_5_vl"])
+def test_lmms_evals_own_models_write_the_prompts(
+    base: str, checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    family = {"llava_hf": "llava", "internvl_hf": "internvl", "qwen2_5_vl": "qwen2_5_vl"}[base]
+    if family != "llava":
+        pytest.importorskip("torchvision", reason="lmms-eval's model needs torchvision")
+    own = str(checkpoint(family))
+    loaded, processor = load(own, device="cpu")
+    pictures = [Image.effect_noise((64, 64), 40 + 30 * i).convert("RGB") for i in range(4)] * 2
+    settings = {}
+    if family == "qwen2_5_vl":
+        size = processor.image_processor.size
+        settings = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+    calibrate(loaded, processor, pictures, layers=[-1], out=tmp_path / "table", max_new_tokens=8)
+    shared = {"base": base, "pretrained": own, "table": str(tmp_path / "table"), **settings}
+    zero, edited = ReweighModel(**shared, beta=0), ReweighModel(**shared, beta=20)
+    upstream = base_of(zero)
+    assert upstream.__module__ == f"lmms_eval.models.chat.{base}"
+    plain = ask(zero, upstream)
+    assert ask(zero) == plain
+    assert ask(edited) != plain
+    half = ReweighModel(**shared, decoder="base", dtype="bfloat16")
+    assert half.model.dtype == torch.bfloat16
+
+
+@pytest.mark.slow
+def test_an_error_while_generating_ends_the_program(model: str, table: str) -> None:
+    """lmms-eval's LLaVA answers with an empty text where anything fails, which would be scored."""
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    made = ReweighModel(base="llava_hf", pretrained=model, table=table, beta=20)
+    norm = find_anatomy(made.model).norm
+    removed = norm.register_forward_pre_hook(lambda module, args: (args[0][:, -1:],))
+    with pytest.raises(SystemExit, match="stream after block"):
+        ask(made)
+    removed.remove()
+    assert "generate" not in vars(made.model)
 
 
 @pytest.mark.slow
@@ -112,12 +164,20 @@ def test_batches_answer_like_single_questions(model: str, table: str) -> None:
     assert len(ask(batched)) == len(ask(single)) == 2
 
 
-def test_a_missing_table_is_reported_before_loading() -> None:
-    from reweigh.errors import InputError
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "reference table"),
+        ({"table": "x", "dtype": "float8"}, "float8"),
+        ({"table": "x", "base": "llava_fh"}, "llava_hf"),
+    ],
+)
+def test_what_is_wrong_is_reported_before_loading(wrong: dict[str, Any], told: str) -> None:
+    """As SystemExit: lmms-eval reports any other error and exits with 0."""
     from reweigh.integrations.lmms_eval_model import ReweighModel
 
-    with pytest.raises(InputError, match="reference table"):
-        ReweighModel(pretrained="/nowhere")
+    with pytest.raises(SystemExit, match=told):
+        ReweighModel(pretrained="/nowhere", **wrong)
 
 
 @pytest.mark.slow

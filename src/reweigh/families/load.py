@@ -53,7 +53,7 @@ def load(
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     placed = {"device_map": "auto"} if target == "auto" else {}
     try:
-        chosen = _fast_dtype(name, target, **options) if dtype == "auto" else DTYPES[dtype]
+        chosen = fast_dtype(name, target, **options) if dtype == "auto" else DTYPES[dtype]
         model = AutoModelForImageTextToText.from_pretrained(name, dtype=chosen, **placed, **options)
         processor = load_processor(name, **options)
     except ImportError as error:
@@ -70,7 +70,7 @@ def load(
     return (model if placed else model.to(target)).eval(), processor
 
 
-def _fast_dtype(name: str | Path, device: str, **options: Any) -> Any:
+def fast_dtype(name: str | Path, device: str, **options: Any) -> Any:
     """Return "auto" for the checkpoint's own type, or float32 on a CPU that is slow in it."""
     if torch.device("cpu" if device == "auto" else device).type != "cpu" or device == "auto":
         return "auto"
