@@ -34,7 +34,7 @@ PROCESSORS = ("processor", "_image_processor")
 """Where they keep the processor."""
 
 
-class ReweighModel(lmms):  # type: ignore[misc]
+class ReweighModel(lmms):
     """Any of lmms-eval's tasks with ReWEIGH (or a rival) decoding.
 
     Args:
@@ -159,7 +159,7 @@ def _loading_in(dtype: str) -> Iterator[None]:
 @contextmanager
 def _class_with_head() -> Iterator[None]:
     """Make lmms-eval fall back to the class that can generate, instead of the one without a head."""
-    huggingface = import_module("lmms_eval.models.chat.huggingface")
+    huggingface: Any = import_module("lmms_eval.models.chat.huggingface")
     bare = huggingface.AutoModel
     huggingface.AutoModel = AutoModelForImageTextToText
     try:
