@@ -4,28 +4,27 @@ python examples/own_decoder.py
 """
 
 import reweigh
+from reweigh import world
 from reweigh.rivals import DECODERS, Decoder
-from reweigh.world import path
-from reweigh.world.scenes import scene
 
 
-class SecondThoughts(Decoder):
-    """Where the two likeliest tokens are about as likely, says the second one."""
+class Without(Decoder):
+    """Never begins a given word."""
 
-    title = "Second thoughts"
+    title = "Without a word"
 
-    def __init__(self, anatomy, processor=None, *, margin=0.5):
+    def __init__(self, anatomy, processor=None, *, word="traffic"):
         super().__init__(anatomy, processor)
-        self.margin = margin
+        self.token = processor.tokenizer(f" {word}", add_special_tokens=False)["input_ids"][0]
 
     def edit(self, forward):
-        best = forward.logits.topk(2, dim=-1)
-        is_close = best.values[..., :1] - best.values[..., 1:] < self.margin
-        return forward.logits.scatter_add(-1, best.indices[..., :1], -self.margin * is_close)
+        logits = forward.logits.clone()
+        logits[..., self.token] -= 100  # finite: a decoder returns numbers for every token
+        return logits
 
 
-DECODERS.add("mine", SecondThoughts)
-model, processor = reweigh.load(path())
-picture = scene("evaluation", index=0).image()
-for name in ("base", "mine"):
-    print(f"{name}:", reweigh.decoder(name, model, processor).describe(picture))
+DECODERS.add("without", Without)
+model, processor = reweigh.load(world.path())
+for name, options in (("base", {}), ("without", {"word": "traffic"}), ("without", {"word": "person"})):
+    text = reweigh.decoder(name, model, processor, **options).describe(world.picture(129))
+    print(name, *options.values(), ":", text)

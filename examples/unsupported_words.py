@@ -4,15 +4,12 @@ python examples/unsupported_words.py
 """
 
 import reweigh
-from reweigh.world import path, table_path
-from reweigh.world.scenes import scene
+from reweigh import world
 
-model, processor = reweigh.load(path())
-shown = scene("evaluation", index=0)
-present, absent = sorted(shown.objects)[0], "elephant"
-text = f"The image shows a {present}, an {absent} and a submarine."
-
-checked = reweigh.check(model, processor, shown.image(), text, table=table_path())
+model, processor = reweigh.load(world.path())
+text = "A street with a truck, a fire hydrant, a giraffe and a surfboard."
+checked = reweigh.check(model, processor, world.picture(129), text, table=world.table_path())
+print(text)
 for word in checked.words():
-    share = "" if word.ratio is None else f"{word.ratio:.0%} of its usual evidence"
-    print(f"{word.text:12} {word.state():12} {share}")
+    if word.ratio is not None and word.state() != "not judged":
+        print(f"{word.text:12} {word.state():12} {word.ratio:.0%} of its usual evidence")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"--round-by knows {', '.join(numerics.CAUSES)}, not {', '.join(unknown)}"
             )
         numerics.round_by(causes.split(","))
+
+
+@pytest.fixture
+def sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the decoders, benchmarks and plugin files that a test registers."""
+    from reweigh.cli import plugin
+    from reweigh.lab.tasks import BENCHMARKS
+    from reweigh.rivals import DECODERS
+
+    monkeypatch.setattr(plugin, "_loaded", {})
+    with DECODERS.sandbox(), BENCHMARKS.sandbox():
+        yield
 
 
 def pytest_runtest_setup() -> None:

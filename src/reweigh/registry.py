@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
@@ -38,6 +39,23 @@ class Registry(Generic[T]):
         if name in self:
             raise InputError(f"a {self.kind} called {name!r} already exists", hint="choose another name")
         self._loaded[name] = item
+
+    @contextmanager
+    def sandbox(self) -> Iterator[None]:
+        """Forget what is added within the block; for tests.
+
+        Examples:
+            >>> from reweigh.rivals import DECODERS
+            >>> with DECODERS.sandbox():
+            ...     DECODERS.add("mine", DECODERS["base"])
+            >>> "mine" in DECODERS
+            False
+        """
+        before = dict(self._loaded)
+        try:
+            yield
+        finally:
+            self._loaded = before
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:

@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from reweigh.cli import plugin
-from reweigh.rivals import DECODERS
 from reweigh.world.scenes import scene
 
 TEMPLATE = """
@@ -64,9 +62,7 @@ def picture(tmp_path):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_decoder_is_named_with_its_line(name, cli, picture, tmp_path, monkeypatch):
-    monkeypatch.setattr(plugin, "_loaded", {})
-    monkeypatch.setattr(DECODERS, "_loaded", dict(DECODERS._loaded))
+def test_a_broken_decoder_is_named_with_its_line(name, cli, picture, tmp_path, sandbox):
     hook, line, message = BROKEN[name]
     (tmp_path / "mine.py").write_text(TEMPLATE.format(hook=hook))
     done = cli(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.cli import plugin
 from reweigh.doctor import decoder as doctor
-from reweigh.rivals import DECODERS
 
 PLUGIN = """
 import torch
@@ -34,9 +32,7 @@ class Own(Decoder):
 
 
 @pytest.fixture
-def check(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(plugin, "_loaded", {})
-    monkeypatch.setattr(DECODERS, "_loaded", dict(DECODERS._loaded))
+def check(cli, tmp_path, monkeypatch, sandbox):
     monkeypatch.setattr(doctor, "LENGTH", 6)
     (tmp_path / "mine.py").write_text(PLUGIN)
 

@@ -6,9 +6,6 @@ import json
 
 import pytest
 
-from reweigh.cli import plugin
-from reweigh.lab.tasks import BENCHMARKS
-from reweigh.rivals import DECODERS
 from reweigh.world.scenes import scene
 
 DECODER = """
@@ -50,11 +47,8 @@ class Length(Benchmark):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(tmp_path, sandbox):
     """Write a plugin; what it registers is forgotten afterwards."""
-    monkeypatch.setattr(plugin, "_loaded", {})
-    monkeypatch.setattr(DECODERS, "_loaded", dict(DECODERS._loaded))
-    monkeypatch.setattr(BENCHMARKS, "_loaded", dict(BENCHMARKS._loaded))
 
     def write(text, name="mine.py"):
         (tmp_path / name).write_text(text)

@@ -18,10 +18,7 @@ from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
 from bench.__main__ import app as bench
-from reweigh.cli import plugin
 from reweigh.cli.app import app
-from reweigh.lab.tasks import BENCHMARKS
-from reweigh.rivals import DECODERS
 from training.__main__ import app as training
 
 LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex", "nginx"}
@@ -58,7 +55,7 @@ def stand_ins(tmp_path_factory):
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch, stand_ins, request):
+def desk(tmp_path, monkeypatch, stand_ins, request, sandbox):
     """The reader's folder: pictures under the names the documents use; released names lead to stand-ins."""
     dtype = getattr(request, "param", DTYPES[0])
     import transformers
@@ -72,9 +69,6 @@ def desk(tmp_path, monkeypatch, stand_ins, request):
     scene.image().convert("RGB").save(tmp_path / "dog.jpg")
     write_boxes(scenes("evaluation", 4, 0), tmp_path / "test-images")
     monkeypatch.chdir(tmp_path)
-    for registry in (DECODERS, BENCHMARKS):  # forget what a page registers
-        monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
-    monkeypatch.setattr(plugin, "_loaded", {})
     for name in ("AutoConfig", "AutoModelForImageTextToText", "AutoProcessor"):
         kind = getattr(transformers, name)
         load = kind.from_pretrained

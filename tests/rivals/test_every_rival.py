@@ -240,14 +240,12 @@ def test_a_third_party_decoder_costs_a_few_lines(loaded, batch):
 
     model, processor = loaded("llava")
     inputs = batch("llava")
-    try:
+    with DECODERS.sandbox():
         DECODERS.add("loud", Loud)
         output = reweigh.decoder("loud", model, processor, token=9).generate(
             **inputs, max_new_tokens=3, do_sample=False
         )
         assert bool((output[:, inputs["input_ids"].shape[1] :] == 9).all())
-    finally:
-        DECODERS._loaded.pop("loud", None)
 
 
 def test_reweigh_is_a_decoder_like_the_others(loaded, batch):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError
 from reweigh.files.seals import read_sealed
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 HERE = Path(__file__).parent
 
@@ -19,6 +22,18 @@ def path() -> Path:
 def table_path() -> Path:
     """Return the folder of reference tables, one for each calibrated layer."""
     return _present(HERE / "table", "manifest.json")
+
+
+def picture(number: int, split: str = "evaluation") -> Image:
+    """Draw a scene by its number; those of the split "calibration" never occur in an evaluation.
+
+    Examples:
+        >>> picture(129).size
+        (112, 112)
+    """
+    from reweigh.world.scenes import scene
+
+    return scene(split, number).image()
 
 
 def operating_point() -> dict[str, Any]:

@@ -79,7 +79,7 @@ def server() -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+def entry(server: FileServer, tmp_path: Path, sandbox: None) -> Dataset:
     images = make_zip(tmp_path / "made.zip", {"images/1.jpg": b"one", "images/2.jpg": b"two"})
     server.files = {"/table.txt": TABLE, "/images.zip": images}
     made = Dataset(
@@ -95,7 +95,7 @@ def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     # a third party's benchmark brings its dataset along
     with_files = type("WithFiles", (Toy,), {"name": "with-files", "dataset": made})
-    monkeypatch.setitem(BENCHMARKS._loaded, "with-files", with_files)
+    BENCHMARKS.add("with-files", with_files)
     return made
 
 

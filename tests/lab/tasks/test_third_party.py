@@ -29,7 +29,7 @@ SOURCE = ROOT / "src" / "reweigh"
 
 
 @pytest.fixture
-def colors(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
+def colors(monkeypatch: pytest.MonkeyPatch, sandbox: None) -> type[Benchmark]:
     """The documented benchmark, found through its entry point."""
     text = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
@@ -37,7 +37,6 @@ def colors(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
     plugin = SimpleNamespace(name="colors", load=lambda: names["Colors"])
     found = {"reweigh.benchmarks": [plugin]}
     monkeypatch.setattr(registry, "entry_points", lambda group: found.get(group, []))
-    monkeypatch.setattr(BENCHMARKS, "_loaded", {**BENCHMARKS._loaded})
     return find_benchmark("colors")
 
 
@@ -129,14 +128,15 @@ def test_no_benchmark_is_named_outside_its_package() -> None:
             assert not named & known, f"{path}, line {node.lineno}"  # type: ignore[attr-defined]
 
 
-def test_what_is_not_a_benchmark_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_benchmark_is_refused_by_name(sandbox: None) -> None:
     class Bare:
         name = "bare"
 
     class Renamed(Benchmark):
         name = "other"
 
-    monkeypatch.setattr(BENCHMARKS, "_loaded", {**BENCHMARKS._loaded, "bare": Bare, "renamed": Renamed})
+    BENCHMARKS.add("bare", Bare)  # type: ignore[arg-type]
+    BENCHMARKS.add("renamed", Renamed)
     with pytest.raises(InputError, match="'bare'"):
         find_benchmark("bare")
     with pytest.raises(InputError, match="renamed"):
