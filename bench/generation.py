@@ -182,9 +182,9 @@ def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
     """Run one generation and time its hooks, including the decoder's work."""
     method, clock = subject.reweigh.decoder, OwnClock()
     hooks = HookManager.of(method.anatomy)
-    request = method.request(evidence=subject.evidence if cached else None)
+    run = method.run(evidence=subject.evidence if cached else None)
     with clock.following([(hooks._forward, hook) for hook in ("before", "capture", "after")]):
-        generate(subject, hooks.serving(request), tokens)
+        generate(subject, hooks.passes(run), tokens)
     return Reading(own=clock.take())
 
 

@@ -71,7 +71,7 @@ def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Measurement]:
             {
                 "greedy": lambda n=length: generate(subject, nullcontext(), n),  # type: ignore[misc]
                 "cached": lambda n=length: generate(
-                    subject, subject.reweigh.request(evidence=subject.evidence), n
+                    subject, subject.reweigh.using(evidence=subject.evidence), n
                 ),  # type: ignore[misc]
             },
         )

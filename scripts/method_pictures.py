@@ -34,10 +34,10 @@ STRIP = 26
 
 def first_change(rw: Attached, shown: Scene) -> Step:
     """The first step at which the edit changed the word."""
-    with rw.request(trace=True) as request:
+    with rw.using(trace=True) as run:
         rw.describe(shown.image())
-    assert request.trace is not None
-    return next(step for step in request.trace.steps() if step.changed)
+    assert run.trace is not None
+    return next(step for step in run.trace.steps() if step.changed)
 
 
 def winners(step: Step) -> list[CandidateRow]:

@@ -45,7 +45,7 @@ APART = {
 }
 """What a package may import besides the ground, where it is less than all before it."""
 NUMBERS = {"lab.estimate", "lab.bootstrap", "lab.enough", "lab.frame"}
-SHARED = {f"engines.{name}" for name in ("answer", "base", "context", "reader", "rows", "verify")}
+SHARED = {f"engines.{name}" for name in ("answer", "base", "reader", "rows", "run", "verify")}
 INSIDE = {
     "engines.transformers": SHARED,
     "engines.mlx": SHARED,

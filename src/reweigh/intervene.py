@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, Pass, Request
+from reweigh.engines.base import Decoder, Pass
+from reweigh.engines.pairing import pair
 from reweigh.engines.reader import CLIP, Clip, Reader, Registered
 from reweigh.engines.rows import Batch, Row
+from reweigh.engines.run import Run
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.processor import tokenizer_of
-from reweigh.measuring import pair
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens, lens_disagreement
@@ -29,76 +30,6 @@ from reweigh.tables.table import ReferenceTable
 
 LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
-
-
-class ReweighRequest(Request):
-    """One caller's settings of ReWEIGH.
-
-    Attributes:
-        source: The table as it was given, which may be a folder of several layers.
-        table: The table in use.
-        reader: Reads its evidence.
-        beta: Maximum penalty, one for all or one for each row of the prompt.
-        given: Evidence measured before, one for each row of the prompt; rows of ``None`` are measured.
-        observers: Receive every step; the trace is one of them.
-        outer: The request it is nested in.
-        rows: The rows of the latest prompt with an image.
-    """
-
-    decoder: ReWEIGH
-
-    def __init__(
-        self,
-        decoder: ReWEIGH,
-        layers: frozenset[int],
-        source: ReferenceTable | str | Path,
-        table: ReferenceTable,
-        reader: Reader,
-        beta: float | tuple[float, ...],
-        given: Sequence[Evidence | None] | None,
-        observers: tuple[Observer, ...],
-        trace: Trace | None,
-        outer: ReweighRequest | None = None,
-    ) -> None:
-        super().__init__(decoder, layers)
-        self.outer = outer
-        self.source = source
-        self.table = table
-        self.reader = reader
-        self.beta = beta
-        self.given = given
-        self.observers = observers
-        self._trace = trace
-        self.rows: list[Row] = []
-
-    def follow(self, rows: list[Row]) -> None:
-        """Remember the rows of the latest prompt, here and in the requests around this one."""
-        self.rows = rows
-        if self.outer is not None:
-            self.outer.follow(rows)
-
-    @property
-    def trace(self) -> Trace:
-        """The steps decoded so far."""
-        if self._trace is None:
-            raise InputError("this request keeps no trace", hint="ask for one: request(trace=True)")
-        return self._trace
-
-    @property
-    def evidence(self) -> list[Evidence | None]:
-        """The evidence of the latest prompt's rows, measured or given; ``None`` for a row without image."""
-        return [self.reader.evidence(row) for row in self.rows]
-
-    def betas(self, rows: Sequence[Row], prompts: int) -> list[float]:
-        """Return the penalties of some rows of a batch of ``prompts`` prompts."""
-        if not isinstance(self.beta, tuple):
-            return [self.beta] * len(rows)
-        if len(self.beta) != prompts:
-            raise InputError(
-                f"{len(self.beta)} betas were given for a prompt of {prompts} rows",
-                hint="pass one number, or one for each row",
-            )
-        return [self.beta[row.index] for row in rows]
 
 
 class ReWEIGH(Decoder):
@@ -134,12 +65,11 @@ class ReWEIGH(Decoder):
         super().__init__(anatomy, processor)
         self.force = force
         self.clip = clip
-        self._source = table
         self._watch = anatomy.watch(processor)
         self.table, self.reader = self._deploy(table, layer)
         self.point = point_in_use(anatomy.family.name, len(anatomy.blocks), self.table, beta)
         self.beta = self.point.beta
-        self._proved = False  # until then a request also reads the last block, to prove the lens
+        self._proved = False  # until then a run also reads the last block, to prove the lens
         self._last_block = len(anatomy.blocks) - 1
 
     def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> tuple[ReferenceTable, Reader]:
@@ -152,37 +82,34 @@ class ReWEIGH(Decoder):
         reader = Reader(lens, [found.layer], tokens=tokens, readouts=[found.readout], registered=registered)
         return found, reader
 
-    def request(  # type: ignore[override]  # options by name, for editors
+    def run(  # type: ignore[override]  # options by name, for editors
         self,
-        outer: Request | None = None,
         *,
         beta: float | Sequence[float] | None = None,
-        layer: int | None = None,
         table: ReferenceTable | str | Path | None = None,
         evidence: Sequence[Evidence | None] | None = None,
         trace: bool = False,
         observer: Observer | None = None,
-    ) -> ReweighRequest:
-        """Return the settings of one caller; see ``Attached.request``."""
-        around = outer if isinstance(outer, ReweighRequest) else None
-        chosen, reader = (self.table, self.reader) if around is None else (around.table, around.reader)
-        source = table if table is not None else self._source if around is None else around.source
-        if table is not None or layer not in (None, chosen.layer):
-            chosen, reader = self._deploy(source, layer)
+    ) -> Run:
+        """Return the settings of one call; see ``Attached.using``."""
+        chosen, reader = self.table, self.reader
+        if table is not None:
+            chosen, reader = self._deploy(table, None)
         else:
             self._check_model(chosen)
-        if beta is None:
-            bound: float | tuple[float, ...] = self.beta if around is None else around.beta
-        else:
-            bound = check_betas(beta)
+        penalty = self.beta if beta is None else check_betas(beta)
         _check_given(evidence, observer)
-        given = around.given if evidence is None and around is not None else evidence
-        recorded = self._trace(chosen, bound) if trace else None
-        observers = () if around is None else around.observers
-        observers += tuple(one for one in (recorded, observer) if one is not None)
+        steps = self._trace(chosen, penalty) if trace else None
         layers = {chosen.layer} if self._proved else {chosen.layer, self._last_block}
-        return ReweighRequest(
-            self, frozenset(layers), source, chosen, reader, bound, given, observers, recorded, around
+        return Run(
+            decoder=self,
+            layers=frozenset(layers),
+            beta=penalty,
+            table=chosen,
+            reader=reader,
+            known=evidence,
+            observers=tuple(one for one in (steps, observer) if one is not None),
+            steps=steps,
         )
 
     def _trace(self, table: ReferenceTable, beta: float | tuple[float, ...]) -> Trace:
@@ -204,21 +131,22 @@ class ReWEIGH(Decoder):
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Measure new images, then edit the logits of rows that have evidence."""
-        request: ReweighRequest = forward.prompt.request  # type: ignore[assignment]
-        scratch = forward.prompt.batch.scratch
-        if forward.past < forward.prompt.end and request.reader.gather(forward, request.given):
-            request.follow(forward.prompt.rows)
+        prompt, run = forward.prompt, forward.prompt.run
+        reader: Any = run.reader
+        scratch = prompt.batch.scratch
+        if forward.past < prompt.end and reader.gather(forward, run.known):
+            run.rows = prompt.rows
             if not self._proved:
-                self._prove_lens(forward, request.reader.lens)
+                self._prove_lens(forward, reader.lens)
             scratch.clear()  # laid out for fewer images
-        if scratch.get("request") is not request:  # a new image or request, or the cache was cropped
-            self._lay_out(forward, request)
+        if scratch.get("run") is not run:  # a new image or run, or the cache was cropped
+            self._lay_out(forward, run)
         editor: StepEditor | None = scratch["editor"]
         if editor is None:  # no row has an image
             return None
-        if not request.observers and forward.logits.shape[1] == 1:
+        if not run.observers and forward.logits.shape[1] == 1:
             return editor.step(forward.logits.squeeze(1)).logits.unsqueeze(1)
-        return self._edit_columns(forward, editor, request.observers)
+        return self._edit_columns(forward, editor, run.observers)
 
     def generated(self, batch: Batch) -> None:
         """Refuse a generation on an accelerator some of whose logits formed no distribution."""
@@ -262,27 +190,29 @@ class ReWEIGH(Decoder):
             observer.record(recorded)
         return step.logits
 
-    def _lay_out(self, forward: Pass, request: ReweighRequest) -> None:
-        """Lay out strengths and penalties of the rows that have evidence, once for each image and request."""
-        scratch, reader, device = forward.prompt.batch.scratch, request.reader, forward.logits.device
+    def _lay_out(self, forward: Pass, run: Run) -> None:
+        """Lay out strengths and penalties of the rows that have evidence, once for each image and run."""
+        table: Any = run.table
+        reader: Any = run.reader
+        scratch, device = forward.prompt.batch.scratch, forward.logits.device
         for row in forward.rows:
             row.check_read(forward.past + forward.length)
         places = [place for place, row in enumerate(forward.rows) if row.reading is not None]
         rows = [forward.rows[place] for place in places]
-        scratch |= {"request": request, "rows": places, "editor": None, "evidence": None}
+        scratch |= {"run": run, "rows": places, "editor": None, "evidence": None}
         if not rows:
             return
-        betas = torch.tensor(request.betas(rows, len(forward.prompt.rows)), device=device)
+        betas = torch.tensor(_betas(run.beta, rows, len(forward.prompt.rows)), device=device)
         some = torch.tensor(places, device=device) if len(rows) < len(forward.rows) else None
         strengths = torch.stack([reader.finish(row, device) for row in rows])
         scratch["editor"] = StepEditor(strengths, betas, some)
-        if request.observers:
+        if run.observers:
             found = torch.stack([reader.mean(row, reader.layers[0]).to(device) for row in rows])
-            tokens = torch.from_numpy(request.table.tokens).to(device)
+            tokens = torch.from_numpy(table.tokens).to(device)
             scratch["evidence"] = spread(found, tokens, reader.lens.vocab_size)
 
     def _check_model(self, table: ReferenceTable) -> None:
-        """Refuse a model that changed since it was attached and is no longer the table's; once per request."""
+        """Refuse a model that changed since it was attached and is no longer the table's; once per run."""
         changed = self._watch.changed()
         if changed is None or self.force:
             return
@@ -310,6 +240,18 @@ class ReWEIGH(Decoder):
         self._proved = True
 
 
+def _betas(beta: float | tuple[float, ...], rows: Sequence[Row], prompts: int) -> list[float]:
+    """Return the penalties of some rows of a batch of ``prompts`` prompts."""
+    if not isinstance(beta, tuple):
+        return [beta] * len(rows)
+    if len(beta) != prompts:
+        raise InputError(
+            f"{len(beta)} betas were given for a prompt of {prompts} rows",
+            hint="pass one number, or one for each row",
+        )
+    return [beta[row.index] for row in rows]
+
+
 def _check_given(evidence: Any, observer: Any) -> None:
     """Refuse evidence and observers that would fail at the first step."""
     if isinstance(evidence, Evidence):
@@ -318,7 +260,7 @@ def _check_given(evidence: Any, observer: Any) -> None:
         if not isinstance(one, Evidence | None):
             raise InputError(
                 f"evidence contains a {type(one).__name__}",
-                hint="pass what `reweigh.measure` or `request.evidence` returned",
+                hint="pass what `reweigh.measure` or `run.evidence` returned",
             )
     if observer is not None and not callable(getattr(observer, "record", None)):
         raise InputError(f"observer is a {type(observer).__name__} without a method `record`")

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from reweigh.engines.base import Decoder, Pass
-from reweigh.engines.context import suspended
+from reweigh.engines.pairing import pair
 from reweigh.engines.reader import Reader
-from reweigh.engines.session import Session
+from reweigh.engines.run import suspended
+from reweigh.engines.session import tie
 from reweigh.engines.transformers.manager import watching
-from reweigh.errors import InputError, MismatchError
+from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.points import published_point
 from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.check import Checked, check_tokens
 from reweigh.method.evidence import Evidence
-from reweigh.method.lens import CHUNK, Lens
+from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import Template
@@ -107,40 +107,6 @@ def forward_options(anatomy: Anatomy) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in known or name == "use_cache"}
 
 
-def pair(
-    anatomy: Anatomy,
-    processor: Any,
-    table: ReferenceTable | str | Path,
-    *,
-    layer: int | None,
-    force: bool = False,
-) -> tuple[ReferenceTable, Lens]:
-    """Return the table, verified against the model, and the lens it was made with.
-
-    Where a folder holds several layers and none is named, the tuned one is taken, then the paper's for this model.
-    ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
-    """
-    block = None if layer is None else anatomy.check_layer(layer)
-    published = published_point(anatomy)
-    identity = None if force else anatomy.identify(processor)
-    if not isinstance(table, ReferenceTable):
-        default = None if published is None else published.layer
-        table = ReferenceTable.from_pretrained(table, layer=block, default=default)
-    made = table.about
-    dtype = "float32" if made.get("lens") == "float32" else "native"
-    lens = anatomy.lens(dtype=dtype, chunk=made.get("chunk", CHUNK))
-    table.check_layer(block)
-    table.verify()
-    if identity is not None:
-        table.check_pairing(identity, dtype=lens.dtype, rows=lens.rows)
-    anatomy.check_layer(table.layer)
-    if table.tokens.size and int(table.tokens[-1]) >= anatomy.rows:
-        raise MismatchError(
-            f"the table has token {int(table.tokens[-1])}, but the model ranks {anatomy.rows} tokens"
-        )
-    return table, lens
-
-
 def check(
     model: Any,
     processor: Any,
@@ -187,8 +153,8 @@ def own_description(
     model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: Template | None
 ) -> str:
     """Return the unedited model's description of an image."""
-    session = Session(model, processor, Decoder(find_anatomy(model)))
-    return str(session.describe(image, prompt, template=template))
+    plain = tie(Decoder(find_anatomy(model), processor))
+    return str(plain.describe(image, prompt, template=template))
 
 
 def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:

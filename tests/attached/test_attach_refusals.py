@@ -121,7 +121,7 @@ def test_chunked_prefill_of_an_image_is_read_and_edited_as_a_whole_one(case):
     options = {**CHUNKS, "return_dict_in_generate": True, "output_logits": True}
     edited, found = [], []
     for size in (None, CHUNKS["prefill_chunk_size"]):
-        with attach(case).request() as request:
+        with attach(case).using() as request:
             made = case.model.generate(**inputs, **{**options, "prefill_chunk_size": size})
         edited.append(made.logits[0])
         found.append(torch.stack([one.values for one in request.evidence]))

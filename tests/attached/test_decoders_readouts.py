@@ -92,7 +92,7 @@ def test_the_record_of_dmrr_is_what_it_was(calibrated):
 def test_the_edit_is_that_of_the_readouts_own_table(case, calibrated, name):
     table, inputs = calibrated[name].tables[2], case.inputs()
     session = reweigh.attach(case.model, case.processor, table=table, beta=1.5)
-    with session.request(trace=True) as request:
+    with session.using(trace=True) as request:
         case.model.generate(**inputs, max_new_tokens=4, do_sample=False)
     [logits] = twin.lens(case.model, inputs, 2)
     evidence = twin_readout(name, logits)
@@ -112,7 +112,7 @@ def test_evidence_of_another_readout_is_refused(case, calibrated):
     given = reweigh.measure(case.model, inputs, layers=[2])
     session = reweigh.attach(case.model, case.processor, table=calibrated["zscore"].tables[2])
     with (
-        session.request(evidence=given),
+        session.using(evidence=given),
         pytest.raises(MismatchError, match="zscore"),
     ):
         case.model.generate(**inputs, max_new_tokens=2)

@@ -86,7 +86,7 @@ def test_the_embedded_model_needs_no_numbers():
 
 def test_a_trace_shows_itself(loaded, batch):
     rw = attach(loaded("llava"), twin.table(VOCABULARY, layer=1), beta=9.0)
-    with rw.request(trace=True) as request:
+    with rw.using(trace=True) as request:
         rw.model.generate(**batch("llava", (0,)), max_new_tokens=6, do_sample=False)
     changed = sum(step.changed for step in request.trace.steps())
     assert repr(request.trace) == (

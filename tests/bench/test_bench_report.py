@@ -28,8 +28,8 @@ def subject() -> Subject:
 
 def test_cached_and_online_evidence_write_the_same_text(subject: Subject) -> None:
     online = generation.generate(subject, subject.reweigh, 4)
-    first = generation.generate(subject, subject.reweigh.request(evidence=subject.evidence), 4)
-    again = generation.generate(subject, subject.reweigh.request(evidence=subject.evidence), 4)
+    first = generation.generate(subject, subject.reweigh.using(evidence=subject.evidence), 4)
+    again = generation.generate(subject, subject.reweigh.using(evidence=subject.evidence), 4)
     assert torch.equal(online, first)
     assert torch.equal(online, again)
     assert online.shape[1] == subject.inputs["input_ids"].shape[1] + 4
@@ -42,7 +42,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
         raise AssertionError("the head was read again")
 
     monkeypatch.setattr("reweigh.engines.reader.Reader.read", refuse)
-    generation.generate(subject, subject.reweigh.request(evidence=evidence), 4)
+    generation.generate(subject, subject.reweigh.using(evidence=evidence), 4)
     with pytest.raises(AssertionError, match="again"):
         generation.generate(subject, subject.reweigh, 4)
 

@@ -27,7 +27,7 @@ def row(*positions, marks=None, **more):
 
 def forward(*rows, past=0, length=1, seen=0, logits=None):
     rows = list(rows)
-    prompt = Prompt(request=None, inputs={}, start=0, end=0, rows=rows, batch=Batch(1, rows), seen=seen)
+    prompt = Prompt(run=None, inputs={}, start=0, end=0, rows=rows, batch=Batch(1, rows), seen=seen)
     made = Pass(prompt=prompt, rows=rows, past=past, length=length)
     made.logits = torch.zeros(len(rows), 1, 2) if logits is None else logits
     return made

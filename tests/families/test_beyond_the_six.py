@@ -35,13 +35,13 @@ def test_every_block_is_read_and_edited(family):
         about = {"identity": {"model_id": "made up"}}
         table = ReferenceTable(layer, 0.5, tokens, ones, ones.astype(int), about)
         rw = reweigh.attach(model, None, table=table, beta=3.0, force=True)
-        with rw.request() as request:
+        with rw.using() as request:
             edited = run(model, inputs, steps=3).logits
         read = set(request.evidence[0].positions)
         assert read <= set(positions)
         assert len(read) == len(positions) - CONTROLS.get(family, 0)
         assert (plain[0] - edited[0]).abs().max() > 1.0
-        with rw.request(beta=0.0):
+        with rw.using(beta=0.0):
             same = run(model, inputs, steps=3).logits
         for one, other in zip(plain, same, strict=True):
             # transformers 5.23 runs blocks that share keys for fewer columns, which rounds otherwise

@@ -142,7 +142,7 @@ def reweighed(family: str, beta: float = 3.0) -> dict[str, Any]:
         with session:
             output = generate(model, inputs, **options)
         found[regime] = summary(output, length, TOP if regime == "greedy" else 8)
-    with session.request(beta=[0.0, 8.0, 1.0][: len(inputs["input_ids"])]):
+    with session.using(beta=[0.0, 8.0, 1.0][: len(inputs["input_ids"])]):
         found["beta of each row"] = summary(generate(model, inputs, do_sample=False), length, 8)
     with session:
         output = generate(model, inputs, do_sample=False, repetition_penalty=1.5)
@@ -220,7 +220,7 @@ def halc() -> dict[str, Any]:
             is_entity=str.isalpha,
             beams=beams,
         )
-        with session.request(pictures=[picture(1, (70, 50))]), torch.no_grad():
+        with session.using(pictures=[picture(1, (70, 50))]), torch.no_grad():
             output = one.model.generate(
                 **inputs, max_new_tokens=10, do_sample=False, eos_token_id=None, logits_processor=[wordy]
             )

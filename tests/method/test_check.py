@@ -114,7 +114,7 @@ def test_the_strengths_are_those_of_the_edit(llava, table):
 
     inputs = llava.inputs([1])
     attached = reweigh.attach(llava.model, llava.processor, table=table, beta=1.0)
-    with torch.no_grad(), attached.request(trace=True) as request, attached:
+    with torch.no_grad(), attached.using(trace=True) as request:
         llava.model.generate(**inputs, do_sample=False, max_new_tokens=4)
     edited = {row.token: row for step in request.trace.steps() for row in step.candidates}
     text = llava.processor.tokenizer.decode(list(edited))

@@ -31,7 +31,7 @@ def traced(llava):
     table = twin.table(VOCABULARY)
     inputs = llava.inputs([1])
     attached = reweigh.attach(llava.model, llava.processor, table=table, beta=BETA)
-    with torch.no_grad(), attached.request(trace=True) as request, attached:
+    with torch.no_grad(), attached.using(trace=True) as request:
         output = llava.model.generate(**inputs, do_sample=False, max_new_tokens=STEPS)
     return request.trace, output[0, inputs["input_ids"].shape[1] :].tolist(), table, inputs
 
@@ -77,7 +77,7 @@ def test_it_exports_as_plain_json(traced):
 
 def test_tracing_ends_with_its_request(llava, traced):
     attached = reweigh.attach(llava.model, llava.processor, table=traced[2], beta=BETA)
-    with pytest.raises(RuntimeError, match="boom"), attached.request(trace=True) as request:
+    with pytest.raises(RuntimeError, match="boom"), attached.using(trace=True) as request:
         raise RuntimeError("boom")
     attached.generate(**traced[3], do_sample=False, max_new_tokens=2)
     assert len(request.trace) == 0
@@ -85,7 +85,7 @@ def test_tracing_ends_with_its_request(llava, traced):
 
 def test_a_request_without_a_trace_says_how_to_get_one(llava, traced):
     attached = reweigh.attach(llava.model, llava.processor, table=traced[2], beta=BETA)
-    with attached.request() as request, pytest.raises(InputError, match="trace"):
+    with attached.using() as request, pytest.raises(InputError, match="trace"):
         request.trace  # noqa: B018
 
 
@@ -99,14 +99,14 @@ def test_tracing_changes_nothing(llava, traced):
 def test_a_row_without_image_has_no_evidence(llava):
     inputs = llava.inputs([1, None], ["Please describe this image in detail.", "What is a clock?"])
     attached = reweigh.attach(llava.model, llava.processor, table=twin.table(VOCABULARY), beta=BETA)
-    with torch.no_grad(), attached.request(trace=True) as request, attached:
+    with torch.no_grad(), attached.using(trace=True) as request:
         llava.model.generate(**inputs, do_sample=False, max_new_tokens=3)
     for seen, unseen in zip(request.trace.steps(0), request.trace.steps(1), strict=True):
         assert any(row.evidence is not None for row in seen.candidates)
         assert unseen.candidates == ()  # nothing was done to it
         assert not unseen.changed
     reversed_batch = llava.inputs([None, 1], ["What is a clock?", "Please describe this image in detail."])
-    with torch.no_grad(), attached.request(trace=True) as other, attached:
+    with torch.no_grad(), attached.using(trace=True) as other:
         llava.model.generate(**reversed_batch, do_sample=False, max_new_tokens=3)
     for mine, theirs in zip(
         other.trace.steps(1), request.trace.steps(0), strict=True
@@ -121,7 +121,7 @@ def test_a_row_without_image_has_no_evidence(llava):
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_step_is_kept_as_small_tensors(llava, beams):
     attached = reweigh.attach(llava.model, llava.processor, table=twin.table(VOCABULARY), beta=BETA)
-    with torch.no_grad(), attached.request(trace=True) as request, attached:
+    with torch.no_grad(), attached.using(trace=True) as request:
         llava.model.generate(**llava.inputs(), do_sample=False, num_beams=beams, max_new_tokens=3)
     for recorded in request.trace._recorded:
         kept = [recorded.evidence, recorded.strengths, recorded.shifts, recorded.candidates.ids]

@@ -36,7 +36,7 @@ def test_a_step_is_the_formula_on_two_fresh_passes(family, loaded, batch, answer
     inputs = batch(family)
     attached = reweigh.decoder("code", model, processor, power=0.5)
     kept = spied(attached)
-    with attached.request(descriptions=GIVEN):
+    with attached.using(descriptions=GIVEN):
         found = model.generate(**inputs, **PLAIN)
     for step, logits in enumerate(found.logits):
         tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
@@ -53,7 +53,7 @@ def test_the_description_stands_where_the_image_stood(family, loaded, batch):
     inputs, image = batch(family), model.config.image_token_id
     attached = reweigh.decoder("code", model, processor)
     kept = spied(attached)
-    with attached.request(descriptions=GIVEN):
+    with attached.using(descriptions=GIVEN):
         model.generate(**inputs, **PLAIN)
     assert set(kept[0]) == {"input_ids", "attention_mask"}  # no pixels, no token types
     assert not bool((kept[0]["input_ids"] == image).any())
@@ -98,29 +98,28 @@ def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
     assert written == [2, 1, 1]
 
 
-def test_descriptions_can_be_given_for_each_request(loaded, batch):
+def test_descriptions_can_be_given_for_each_call(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava")
     attached = reweigh.decoder("code", model, processor)
-    with attached.request(descriptions=GIVEN):
+    with attached.using(descriptions=GIVEN):
         wanted = model.generate(**inputs, **PLAIN)
-        with attached.request():  # an inner request takes them from the outer one
-            found = model.generate(**inputs, **PLAIN)
+        found = attached.generate(**inputs, **PLAIN)  # joins the block around it
     assert all(torch.equal(a, b) for a, b in zip(found.logits, wanted.logits, strict=True))
-    with attached.request(descriptions=["Nothing."] * 2):
+    with attached.using(descriptions=["Nothing."] * 2):
         assert not torch.equal(model.generate(**inputs, **PLAIN).logits[0], wanted.logits[0])
     with (
-        attached.request(descriptions=["one"]),
+        attached.using(descriptions=["one"]),
         pytest.raises(InputError, match="1 descriptions"),
     ):
         model.generate(**inputs, **PLAIN)
 
 
 @pytest.mark.parametrize("given", [5, [5], {"a": "b"}, "One text."])
-def test_descriptions_that_are_not_texts_are_refused_as_the_request_opens(given, loaded):
+def test_descriptions_that_are_not_texts_are_refused_at_once(given, loaded):
     model, processor = loaded("llava")
     attached = reweigh.decoder("code", model, processor)
-    with pytest.raises(InputError, match="descriptions"), attached.request(descriptions=given):
+    with pytest.raises(InputError, match="descriptions"), attached.using(descriptions=given):
         pass
 
 
@@ -138,5 +137,5 @@ def test_refusals(loaded, monkeypatch):
     )
     for given in ({}, {"descriptions": GIVEN}):
         attached = reweigh.decoder("code", model, processor)
-        with attached.request(**given), pytest.raises(UnsupportedError, match="several images"):
+        with attached.using(**given), pytest.raises(UnsupportedError, match="several images"):
             model.generate(**two, max_new_tokens=1)

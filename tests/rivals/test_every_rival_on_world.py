@@ -47,7 +47,7 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
             pytest.skip(f"the embedded model has no operating point yet: {error.message}")
         options = {"table": table_path(), "layer": point["layer"], "beta": point["beta"]}
     attached = reweigh.decoder(method, model, processor, **options)
-    with attached.request(pictures=pictures) if method == "halc" else attached:
+    with attached.using(pictures=pictures) if method == "halc" else attached:
         regime = getattr(attached.decoder, "regime", {"do_sample": False})
         torch.manual_seed(0)
         output = model.generate(**inputs, **{**regime, "max_new_tokens": 12})

@@ -20,9 +20,9 @@ import reweigh
 from checkpoints import picture, prompt
 from checkpoints.more import more
 from reweigh.engines.base import Pass, Prompt
-from reweigh.engines.context import suspended
 from reweigh.engines.rows import Batch, Row
-from reweigh.engines.session import Session
+from reweigh.engines.run import suspended
+from reweigh.engines.session import tie
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import encode
@@ -233,7 +233,7 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
     sure, unsure = torch.zeros(20), torch.zeros(20)
     sure[3] = 99.0
     rows = [Row(positions=[0], patches=[None], bounds=[1]) for _ in range(2)]
-    prompt = Prompt(request=None, inputs={}, start=0, end=4, rows=rows, batch=Batch(1, rows))
+    prompt = Prompt(run=None, inputs={}, start=0, end=4, rows=rows, batch=Batch(1, rows))
     forward = Pass(prompt=prompt, rows=rows, past=0, length=4)
     found = prompt.scratch = Looks([None, None])
     decoder.edit_state(-1, torch.ones(2, 4, 4), forward)
@@ -260,7 +260,7 @@ def test_the_passes_of_another_decoders_request_are_never_edited(loaded, batch):
         with reweigh.decoder("greedy", model, processor):
             found["other"] = run(model, inputs)
 
-    with Session(model, processor, Louder(find_anatomy(model), processor)):
+    with tie(Louder(find_anatomy(model), processor)):
         ours = run(model, inputs)
         other = threading.Thread(target=beside)
         other.start()

@@ -8,6 +8,8 @@ import pytest
 import torch
 from live import DESCRIBE, data_url, picture, user
 
+import reweigh
+from reweigh import world
 from reweigh.families.prompts import encode, render_chat
 
 MODEL = "reweigh-world"
@@ -27,7 +29,7 @@ def generated(session, pictures, text=DESCRIBE, *, beta=None, messages=None, **o
         session.model, session.processor, [render_chat(session.processor, turns)], [list(pictures)]
     )
     options = {"max_new_tokens": 512, "do_sample": False, **options}
-    with session.request(beta=beta), torch.no_grad():
+    with session.using(beta=beta), torch.no_grad():
         output = session.model.generate(**inputs, **options)
     return output[0, inputs["input_ids"].shape[1] :].tolist()
 
@@ -160,7 +162,7 @@ def test_the_trace_is_that_of_the_library(house, reference):
         model=MODEL, messages=[user(picture(6))], extra_body={"reweigh": {"trace": True}}
     )
     told = answer.choices[0].reweigh
-    with reference.request(trace=True) as request:
+    with reference.using(trace=True) as request:
         reference.answer([picture(6)], [DESCRIBE], max_new_tokens=512)
     steps = [step.to_json() for step in request.trace.steps()]
     assert len(told["tokens"]) == len(steps)
@@ -183,8 +185,8 @@ def test_another_layer_and_another_decoder(house, reference):
     client = house.client()
     asked = {"model": MODEL, "messages": [user(picture(7))]}
     at_one = client.chat.completions.create(**asked, extra_body={"reweigh": {"layer": 1, "evidence": True}})
-    with reference.request(layer=1):
-        expected = generated(reference, [picture(7)], beta=at_one.choices[0].reweigh["beta"])
+    one = reweigh.attach(reference.model, reference.processor, table=world.table_path(), layer=1)
+    expected = generated(one, [picture(7)], beta=at_one.choices[0].reweigh["beta"])
     assert ids(at_one.choices[0]) == expected
     assert at_one.choices[0].reweigh["layer"] == 1
     base = client.chat.completions.create(

@@ -41,7 +41,7 @@ def generated(session, shown, **options):
     parts = [{"type": "image"}, {"type": "text", "text": DESCRIBE}]
     texts = [render_chat(session.processor, [{"role": "user", "content": parts}])]
     inputs = encode(session.model, session.processor, texts, [[shown]])
-    with session.request(), torch.no_grad():
+    with session.using(), torch.no_grad():
         output = session.model.generate(**inputs, **{"do_sample": False, **options})
     return output[0, inputs["input_ids"].shape[1] :].tolist()
 

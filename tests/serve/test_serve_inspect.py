@@ -204,7 +204,7 @@ def test_the_first_scene_is_one_the_method_corrects_and_the_second_one_it_harms(
     def false_and_true(name, beta):
         made = scene("evaluation", shown[name])
         assert made.image().size == (shown["side"], shown["side"])
-        with reference.request(beta=beta):
+        with reference.using(beta=beta):
             text = reference.answer([made.image()], [DESCRIBE], max_new_tokens=512)[0].text
         found = {name for *_, name in mentions(text)}
         return found - set(made.objects), found & set(made.objects)

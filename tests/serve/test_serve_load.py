@@ -47,7 +47,7 @@ def expected(reference):
 
     @functools.cache
     def tokens(number, beta):
-        with reference.request(beta=beta):
+        with reference.using(beta=beta):
             prompt = "Please describe this image in detail."
             return list(reference.answer([picture(number)], [prompt], max_new_tokens=512)[0].tokens)
 
@@ -194,7 +194,7 @@ def test_nothing_is_measured_where_nothing_is_edited_or_shown(serving, reference
         return [one["choices"][0]["message"]["content"] for one in answers]
 
     assert texts(together)[:4] == texts(both)
-    with reference.request(beta=0.0):
+    with reference.using(beta=0.0):
         expected = reference.answer([picture(90)], [DESCRIBE], max_new_tokens=20)[0].text
     assert texts(alone) == [expected, expected]
 

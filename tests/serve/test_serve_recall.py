@@ -95,7 +95,7 @@ def ask(case, attached, recall, shown):
     inputs = build_inputs(case.model, case.processor, shown, ["What?"] * len(shown))
     keys, reader = recall.keys(shown, inputs), attached.decoder.reader
     known = recall.find(keys, reader)
-    with attached.request(evidence=known) as request:
+    with attached.using(evidence=known) as request:
         case.model.generate(**inputs, max_new_tokens=2, do_sample=False)
     recall.keep(keys, known, request.evidence, reader)
     for one, own in zip(known, request.evidence, strict=True):

@@ -64,7 +64,7 @@ def with_transformers(given: argparse.Namespace, dtype: str) -> Texts:
     for picture in pictures(given.images, given.count):
         inputs = rw.prepare([picture], [QUESTION])
         for name, beta in (("base", 0.0), ("edited", None)):
-            with rw.request() if beta is None else rw.request(beta=beta):
+            with rw.using() if beta is None else rw.using(beta=beta):
                 ids = model.generate(**inputs, max_new_tokens=given.tokens, do_sample=False)
             found[name].append(ids[0, inputs["input_ids"].shape[1] :].tolist())
     return found

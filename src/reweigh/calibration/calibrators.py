@@ -14,7 +14,8 @@ from reweigh.calibration.settings import (
     record_of,
     stored_greedy_settings,
 )
-from reweigh.engines.base import Watcher
+from reweigh.engines.base import Engine, Watcher
+from reweigh.engines.opening import engine_of
 from reweigh.engines.reader import Reader
 from reweigh.engines.transformers.observe import StepObserver, observe
 from reweigh.errors import UnsupportedError
@@ -100,26 +101,22 @@ class MlxCalibrator(TransformersCalibrator):
 
         return stored_greedy_settings(checkpoint_folder(self.processor), "mlx-vlm")
 
+    def _engine(self) -> Engine:
+        return engine_of(self.anatomy, self.processor)
+
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
         """Build mlx-vlm's inputs for each picture."""
-        from reweigh.engines.mlx.generation import build_row
-
-        prompt, template = self.settings.prompt, self.settings.template
-        build = (build_row(self.anatomy, self.processor, one, prompt, template=template) for one in pictures)
-        return {"rows": list(build)}
+        engine, prompt, template = self._engine(), self.settings.prompt, self.settings.template
+        return {"rows": [engine.inputs([one], [prompt], template=template) for one in pictures]}
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one row after the other greedily and turn each into observations."""
         return [self._observe_row(key, row) for key, row in zip(keys, inputs["rows"], strict=True)]
 
     def _observe_row(self, key: str, row: Mapping[str, Any]) -> ImageObservations:
-        from reweigh.engines.mlx.generation import answer_of
-        from reweigh.engines.mlx.hooks import MlxHooks
-
-        observer, longest = StepObserver(self.reader()), self.settings.max_new_tokens
-        watcher = Watcher(self.anatomy, self.layers, observer.see)
-        with MlxHooks.of(self.anatomy).serving(watcher.request()):
-            said = answer_of(self.anatomy.model, self.processor, row, max_tokens=longest)
+        engine, observer = self._engine(), StepObserver(self.reader())
+        with engine.passes(Watcher(self.anatomy, self.layers, observer.see).run()):
+            [said] = engine.answers(row, max_new_tokens=self.settings.max_new_tokens)
         return observer.observations([key], [len(said.tokens)])[0]  # mlx-vlm computes a step ahead
 
 

@@ -122,7 +122,7 @@ def _describe(
     from reweigh.rivals import decoder as attach
 
     traced = {"trace": True} if why.why else {}
-    with session.request(**traced) as request:
+    with session.using(**traced) as run:
         edited = session.describe(image, **options)
     page: dict[str, Any] = {decoder: edited}
     if compare:
@@ -132,7 +132,7 @@ def _describe(
     elif not common.wants_json():
         typer.echo(edited)
     if why.why:
-        page["why"] = _explain(session, request.trace, image, options, why)
+        page["why"] = _explain(session, run.trace, image, options, why)
     return page
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from reweigh.doctor.model import sample_picture
 from reweigh.engines.base import Pass, Watcher
-from reweigh.engines.mlx.generation import build_row
 from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.mlx.model import find_anatomy as find_mlx
+from reweigh.engines.opening import engine_of
 from reweigh.engines.reader import Reader
 from reweigh.engines.transformers.manager import image_pass, watching
 from reweigh.families.anatomy import Anatomy, find_anatomy
@@ -59,7 +59,7 @@ def examine(
         "class": type(model).__name__,
         "family": own.family.name,
         "dtype": lens.dtype,
-        "pixels": _pixel_gap(build_row(own, mlx[1], picture, DESCRIBE, template=template), inputs),
+        "pixels": _pixel_gap(engine_of(own, mlx[1]).inputs([picture], [DESCRIBE], template=template), inputs),
         "logits": {
             "positions": logits[0].shape[1],
             "max_difference": gap,
@@ -94,7 +94,7 @@ def _in_mlx(anatomy: MlxAnatomy, inputs: Mapping[str, Tensor]) -> Pass:
         for name, value in inputs.items()
     }
     ids, pixels, mask = (arrays.pop(name, None) for name in ("input_ids", "pixel_values", "attention_mask"))
-    with MlxHooks.of(anatomy).serving(watcher.request()):
+    with MlxHooks.of(anatomy).passes(watcher.run()):
         embedded = model.get_input_embeddings(ids, pixels, mask=mask, **arrays).to_dict()
         given = {name: value for name, value in embedded.items() if value is not None}
         model.language_model(ids, **{**arrays, **given})

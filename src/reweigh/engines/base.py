@@ -1,30 +1,35 @@
-"""What an engine and a decoder share: a caller's request, a forward pass, and the methods of a decoder.
+"""What engines and decoders share: a prompt, a forward pass, and the methods of a decoder.
 
-A caller opens a :class:`Request`. Each forward pass of the model in the caller's thread or task then reaches the request's
-:class:`Decoder` as a :class:`Pass`, and the decoder may return other logits. Knows no method and no model library.
+While a :class:`Run` is open, each forward pass of the model in its thread or task reaches the run's :class:`Decoder` as a
+:class:`Pass`, and the decoder may return other logits. Knows no method and no model library.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from reweigh.engines.rows import Batch, Row
+from reweigh.engines.run import Run
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.files.artifacts import sha256_file
 from reweigh.method.grids import VisualPosition
 
 if TYPE_CHECKING:
+    from reweigh.engines.answer import Answer
     from reweigh.families.anatomy import Anatomy
+    from reweigh.tables.identity import Identity
+    from reweigh.text import Template
 
 _keys, _numbers = count(1), count(1)
 
@@ -41,7 +46,7 @@ class Prompt:
     """What passes belong to: the prompt of a running ``generate``; outside of it each pass is a prompt by itself.
 
     Attributes:
-        request: The request it belongs to.
+        run: The run it belongs to.
         inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
         start: Column at which it begins, after a kept cache.
         end: Column after it; what follows was generated.
@@ -55,7 +60,7 @@ class Prompt:
         number: Never reused, unlike ``id()``.
     """
 
-    request: Request
+    run: Run
     inputs: Mapping[str, Any]
     start: int
     end: int
@@ -163,29 +168,6 @@ class Pass:
         return logits
 
 
-class Request:
-    """What one caller wants: a decoder, and its settings for this caller alone.
-
-    A request is open in the thread or task that opened it, and in no other. A decoder with settings of its own makes
-    a subclass in ``Decoder.request``.
-
-    Attributes:
-        decoder: What edits the caller's passes.
-        layers: Blocks whose output they need; the decoder's unless given.
-        options: The decoder's ``request_options`` that this caller gave.
-    """
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        layers: frozenset[int] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.decoder = decoder
-        self.options = options or {}
-        self.layers = decoder.layers if layers is None else layers
-
-
 class Decoder:
     """Base of all decoders: an untouched ``generate``. Every hook does nothing until a method overrides it.
 
@@ -199,7 +181,7 @@ class Decoder:
         grid: Values of its own options that a tuned comparison tries, in all combinations, the default among them.
         layers: Blocks whose output it reads; -1 is the input of the first block.
         reads_every_step: Whether it needs their output at every step, not only where an image may be new.
-        request_options: Names of the options that a single request may give.
+        call_options: Names of the options that a single call may set.
         runs_passes: Whether ``edit`` runs forward passes of its own, which must not be shown to it.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
         loop: A decoding loop for the ``custom_generate`` of transformers, if the method has its own.
@@ -218,7 +200,7 @@ class Decoder:
     grid: ClassVar[tuple[tuple[str, tuple[Any, ...]], ...]] = ()
     layers: frozenset[int] = frozenset()
     reads_every_step: ClassVar[bool] = True
-    request_options: ClassVar[tuple[str, ...]] = ()
+    call_options: ClassVar[tuple[str, ...]] = ()
     runs_passes: ClassVar[bool] = True
     attends: bool = False
     loop: Callable[..., Any] | None = None
@@ -241,18 +223,18 @@ class Decoder:
         """Shapes in which ``edit`` returned usable logits; an engine checks each once."""
         return set()
 
-    def request(self, outer: Request | None = None, **options: Any) -> Request:
-        """Return the settings of one caller; missing ones come from ``outer``, the request it is nested in."""
-        if unknown := set(options) - set(self.request_options):
+    def run(self, **options: Any) -> Run:
+        """Return the settings of one call, checked."""
+        if unknown := set(options) - set(self.call_options):
             raise InputError(
-                f"a request of {self.name or type(self).__name__} has no option {min(unknown)!r}",
+                f"a call of {self.name or type(self).__name__} has no option {min(unknown)!r}",
                 hint="set it when the decoder is made",
             )
-        given = {name: value for name, value in options.items() if value is not None}
-        return Request(self, options={**(outer.options if outer else {}), **given})
+        options = {name: value for name, value in options.items() if value is not None}
+        return Run(decoder=self, layers=self.layers, options=options)
 
     def engage(self, hooks: Any) -> Callable[[], None]:
-        """Prepare the model when the first request opens; return a function that undoes it."""
+        """Prepare the model when the first run opens; return a function that undoes it."""
         return lambda: None
 
     def before(self, forward: Pass) -> None:
@@ -299,6 +281,38 @@ class Watcher(Decoder):
     def edit(self, forward: Pass) -> None:
         """Show the pass."""
         self.see(forward)
+
+
+class Engine(Protocol):
+    """A loaded model and the library that runs it: all that sessions, calibration and commands need of either.
+
+    Attributes:
+        anatomy: The model's parts.
+        processor: Its processor, ``None`` if there is none.
+    """
+
+    @property
+    def anatomy(self) -> Anatomy: ...
+
+    @property
+    def processor(self) -> Any: ...
+
+    def key(self) -> Identity:
+        """Identify the loaded model."""
+
+    def inputs(
+        self, pictures: Sequence[Any], prompts: Sequence[str], *, template: Template | None = None
+    ) -> dict[str, Any]:
+        """Build the model's inputs, one row for each picture (or ``None``) and prompt."""
+
+    def passes(self, run: Run) -> AbstractContextManager[Run]:
+        """Show every pass of this thread or task inside the block to the run's decoder."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the library's own ``generate``."""
+
+    def answers(self, inputs: Mapping[str, Any], *, seed: int | None = None, **options: Any) -> list[Answer]:
+        """Generate an answer to each row of ``inputs``; options as transformers' ``generate`` takes them."""
 
 
 def _named(value: Any) -> Any:

@@ -118,7 +118,7 @@ class Recorded:
 
 
 class Observer(Protocol):
-    """Receives every edited step of a request."""
+    """Receives every edited step of a run."""
 
     def record(self, recorded: Recorded) -> None:
         """Receive one step."""
@@ -126,7 +126,7 @@ class Observer(Protocol):
 
 
 class Trace:
-    """All steps of one request.
+    """All steps of one run.
 
     Args:
         scale: b0 of the table.
@@ -142,9 +142,9 @@ class Trace:
         >>> model, processor = reweigh.load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> rw = reweigh.attach(model, processor, table=world.table_path())
-        >>> with rw.request(trace=True) as request:
+        >>> with rw.using(trace=True) as run:
         ...     text = rw.describe(picture, max_new_tokens=5)
-        >>> request.trace
+        >>> run.trace
         <Trace of 5 steps, layer 2; the edit changed the winner at 0 of them>
     """
 

@@ -92,5 +92,5 @@ def decoder(name: str, model: Any, processor: Any = None, *, regime: str = OWN, 
     made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
     made.name, made.options = name, options
     made.regime = REGIMES.get(regime, made.regime)
-    session: Session = tie(made, model, processor)
+    session: Session = tie(made)
     return session

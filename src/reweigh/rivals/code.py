@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Prompt, Request, in_range
+from reweigh.engines.base import Pass, Prompt, in_range
+from reweigh.engines.run import Run
 from reweigh.engines.transformers.answers import end_tokens, read_answers
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.engines.transformers.observe import generate_greedily
@@ -61,7 +62,7 @@ def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
 
 
 class CODE(Contrast):
-    """Contrast with a description: the model's own, or those of ``request(descriptions=[...])``, one for each row.
+    """Contrast with a description: the model's own, or those of ``using(descriptions=[...])``, one for each row.
 
     Args:
         power: Exponent of the divergence: ``cd_alpha`` on the official command line, where it defaults to 0.7.
@@ -70,7 +71,7 @@ class CODE(Contrast):
     """
 
     title = "CODE"
-    request_options = ("descriptions",)
+    call_options = ("descriptions",)
     grid = (("power", (0.2, 0.35, 0.5, 0.7, 1.0, 1.4)),)
 
     def __init__(
@@ -93,15 +94,15 @@ class CODE(Contrast):
         self._marks = {*anatomy.image_tokens, *image_tags(anatomy, processor)}
         self._watch, self._kept = Watch(anatomy.model), Memory(KEPT)
 
-    def request(self, outer: Request | None = None, **options: Any) -> Request:
-        """Settings of one caller: a description for each row of its prompts."""
+    def run(self, **options: Any) -> Run:
+        """Return the settings of one call: a description for each row of its prompts."""
         texts = options.get("descriptions")
         if texts is not None and not fits(texts, Sequence[str]):
             raise InputError(
                 f"descriptions are {texts!r:.80}, but must be a list of texts",
                 hint='one for each row: descriptions=["A dog.", "A cat."]',
             )
-        return super().request(outer, **options)
+        return super().run(**options)
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each row with its own weight and cut."""
@@ -114,7 +115,7 @@ class CODE(Contrast):
                 "a prompt shows several images, and one description stands for one image",
                 hint="show one image in a prompt, or use another decoder",
             )
-        texts = prompt.request.options.get("descriptions")
+        texts = prompt.run.options.get("descriptions")
         if texts is None:
             texts = self.describe(prompt)
         if len(texts) != len(prompt.rows):

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Request, in_range
+from reweigh.engines.base import Pass, in_range
+from reweigh.engines.run import Run
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
@@ -38,7 +39,7 @@ class ProjectAway(StreamEditor):
     """Remove words from the image's states when an image is read.
 
     Args:
-        erase: The words, or a file with one word per line; with none it is the base model. ``request(erase=[...])``
+        erase: The words, or a file with one word per line; with none it is the base model. ``using(erase=[...])``
             gives a caller its own words.
         weight: How much of the part is subtracted; 1 removes it exactly, more overshoots.
         image_layer: Block after which the image's states are changed, 0-based.
@@ -46,7 +47,7 @@ class ProjectAway(StreamEditor):
     """
 
     title = "ProjectAway"
-    request_options = ("erase",)
+    call_options = ("erase",)
     grid = (("weight", (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)),)
 
     def __init__(
@@ -67,16 +68,16 @@ class ProjectAway(StreamEditor):
         self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
         self.state_layers = (self.image_layer,)
 
-    def request(self, outer: Request | None = None, **options: Any) -> Request:
-        """Open a request; its ``erase`` replaces the decoder's words."""
+    def run(self, **options: Any) -> Run:
+        """Return the settings of one call; its ``erase`` replaces the decoder's words."""
         if options.get("erase") is not None:
             options["erase"] = word_list("erase", options["erase"])
-        return super().request(outer, **options)
+        return super().run(**options)
 
     def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
         if any(map(forward.shown, range(len(forward.rows)))):
-            erase = forward.prompt.request.options.get("erase", self.erase)
+            erase = forward.prompt.run.options.get("erase", self.erase)
             forward.prompt.scratch = [self.word_state(word) for word in erase]
 
     @torch.no_grad()

@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from reweigh.attached import Attached
+from reweigh.engines.run import Run
 from reweigh.engines.session import Session
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.families.processor import tokenizer_of
-from reweigh.intervene import ReweighRequest
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Recorded
 from reweigh.serve.evidence import Support, recall_or_measure, token_facts
@@ -70,7 +70,7 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     if isinstance(session, Attached):
         opening = _open(session, rows, recall, metrics, writer)
     else:
-        opening = session.request()
+        opening = session.using()
         writer.support = [_support(row, recall) for row in rows]
     if not streams(session):
         _decode_whole(rows[0], inputs, writer)
@@ -98,7 +98,7 @@ def _support(row: Row, recall: Recall) -> Support | None:
 def _open(
     session: Attached, rows: Sequence[Row], recall: Recall, metrics: Metrics, writer: Writer
 ) -> Iterator[None]:
-    """Open the rows' request with cached evidence; cache what is measured when the batch ends."""
+    """Open the rows' run with cached evidence; cache what is measured when the batch ends."""
     if not any(row.needs_evidence for row in rows):
         yield
         return
@@ -113,16 +113,16 @@ def _open(
         one if row.needs_evidence or row.prepared.key is None else unread
         for row, one in zip(rows, known, strict=True)
     ]
-    with session.request(beta=betas, evidence=given, trace=trace, observer=observer) as request:
-        writer.request = request
+    with session.using(beta=betas, evidence=given, trace=trace, observer=observer) as run:
+        writer.run = run
         missing = sum(bool(key) and one is None for key, one in zip(keys, known, strict=True))
         metrics.evidence.labels("measured").inc(missing)
         metrics.evidence.labels("recalled").inc(sum(one is not None for one in known))
         try:
             yield
         finally:
-            if request.rows:
-                recall.keep(keys, given, request.evidence, reader)
+            if run.rows:
+                recall.keep(keys, given, run.evidence, reader)
 
 
 def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:
@@ -149,14 +149,14 @@ class Writer(LogitsProcessor):
     """Picks and sends the next token of each row; observes which token leads before and after the edit.
 
     Attributes:
-        request: ReWEIGH's request, if it decodes.
+        run: ReWEIGH's run, if it decodes.
         support: The support of each row; empty until ReWEIGH has read the prompt.
         texts: The text of each row.
         ends: The tokens that end an answer.
     """
 
     def __init__(self, rows: Sequence[Row], session: Session, tokenizer: Any) -> None:
-        self.request: ReweighRequest | None = None
+        self.run: Run | None = None
         self.support: list[Support | None] = []
         self.texts = [GrowingText(tokenizer, row.stops) for row in rows]
         self.ends = frozenset(end_tokens(session.decoder.anatomy.language_model))
@@ -208,15 +208,15 @@ class Writer(LogitsProcessor):
 
     def _facts(self, index: int, token: int, span: tuple[int, int], replaced: int | None) -> dict[str, Any]:
         """Return what is reported about a token."""
-        row, request = self._rows[index], self.request
+        row, run = self._rows[index], self.run
         step = row.written - 1
-        if request is not None and not self.support:  # known once the prompt has been read
-            self.support = [self._own_support(one) for one in request.evidence] or [None] * len(self._rows)
+        if run is not None and not self.support:  # known once the prompt has been read
+            self.support = [self._own_support(one) for one in run.evidence] or [None] * len(self._rows)
         known = token_facts(token, self.word(token), step, span, self.support[index])
-        if request is not None:
+        if run is not None:
             known["replaced"] = None if replaced is None else self._named(replaced)
-        if row.trace and request is not None and len(request.trace) > step:
-            found = request.trace.step(step, index)
+        if row.trace and run is not None and len(run.trace) > step:
+            found = run.trace.step(step, index)
             known |= {
                 "winner_before": self._named(found.winner_before),
                 "winner_after": self._named(found.winner_after),

@@ -34,7 +34,7 @@ def hooks(monkeypatch):
 
 def test_a_stream_that_left_its_block_is_refused_whatever_other_threads_do(hooks):
     own = hooks.MlxHooks(SimpleNamespace(model=object()))
-    prompt = hooks.Turn([], 4, start=0)
+    prompt = hooks.Turn(None, [], 4, start=0)
     other = threading.Thread(target=lambda: own._embed(lambda *given: None, None))
     other.start()
     other.join()
@@ -47,11 +47,11 @@ def test_a_stream_that_left_its_block_is_refused_whatever_other_threads_do(hooks
 def test_states_that_are_shorter_than_the_prompt_are_refused(hooks):
     """mlx-vlm may one day compute some blocks for the last column only, as transformers does."""
     decoder = SimpleNamespace(edit=lambda forward: None)
-    request = SimpleNamespace(decoder=decoder, layers=frozenset({1}))
+    run = SimpleNamespace(decoder=decoder, layers=frozenset({1}))
     own = hooks.MlxHooks(SimpleNamespace(model=object()))
     for columns, refused in ((4, False), (1, True)):
-        prompt = hooks.Turn([(2, None)], 4, start=0, states={1: [torch.zeros(1, columns, 3)]})
+        prompt = hooks.Turn(None, [(2, None)], 4, start=0, states={1: [torch.zeros(1, columns, 3)]})
         batch = Batch(1, [Row()], turn=prompt)
         batch.extend(0, [prompt.visual], 1)
         with pytest.raises(UnsupportedError, match="after block 1") if refused else contextlib.nullcontext():
-            own._edit(request, batch, 3, torch.zeros(1, 1, 5))
+            own._edit(run, batch, 3, torch.zeros(1, 1, 5))

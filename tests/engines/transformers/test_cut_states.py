@@ -49,7 +49,7 @@ def test_every_block_of_a_model_that_shares_keys_is_edited(shared, layer):
     model, inputs = shared
     plain = run(model, inputs, steps=3).logits[0]
     rw = reweigh.attach(model, None, table=table(layer, 128), beta=3.0, force=True)
-    with rw.request(trace=True) as request:
+    with rw.using(trace=True) as request:
         edited = run(model, inputs, steps=3).logits[0]
     assert [len(one.positions) for one in request.evidence] == [4]
     assert (plain - edited).abs().max() > 1.0

@@ -18,7 +18,7 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, load, picture
-from reweigh.engines.session import Session
+from reweigh.engines.session import tie
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.edits import StreamEditor
@@ -376,7 +376,7 @@ def test_a_model_compiled_and_warmed_before_attaching(own, way):
         rw = attach(twin.Case(own.family, model, own.processor))
         with rw:
             first = called(model)
-            with rw.request(**other):
+            with rw.using(**other):
                 second = called(model)
         return first, second
 
@@ -475,7 +475,7 @@ def test_edits_of_the_stream_forget_a_compiled_model_once(own, monkeypatch):
 
     forgotten = []
     monkeypatch.setattr(torch._dynamo, "reset", lambda: forgotten.append(1))
-    session = Session(own.model, own.processor, Louder(find_anatomy(own.model)))
+    session = tie(Louder(find_anatomy(own.model)))
     before = counted(own.model)
     with session:
         assert counted(own.model) > before
@@ -499,11 +499,11 @@ def test_edits_of_the_stream_stay_right_on_a_compiled_model(own):
             return model(**inputs).logits
 
     base = called(eager)
-    with Session(eager, own.processor, Louder(find_anatomy(eager))):
+    with tie(Louder(find_anatomy(eager))):
         edited = called(eager)
     assert not torch.equal(base, edited)
     own.model.compile(backend="eager")
-    session = Session(own.model, own.processor, Louder(find_anatomy(own.model)))
+    session = tie(Louder(find_anatomy(own.model)))
     for _ in range(2):
         with session:
             torch.testing.assert_close(called(own.model), edited)
@@ -530,7 +530,7 @@ def test_a_model_and_its_session_go_without_the_garbage_collector(own):
     """On an accelerator whatever waits for the collector is memory that the next model lacks."""
     model = copy.deepcopy(own.model)
     rw = attach(twin.Case(own.family, model, own.processor))
-    with rw, rw.request(beta=0.5), torch.no_grad():
+    with rw.using(beta=0.5), torch.no_grad():
         model(**own.inputs())
     left = weakref.ref(model), weakref.ref(rw)
     gc.collect()

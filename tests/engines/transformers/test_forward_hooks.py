@@ -11,8 +11,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 import twin
 from checkpoints import FAMILIES
 from reweigh.engines.base import Decoder
-from reweigh.engines.context import suspended
-from reweigh.engines.session import Session
+from reweigh.engines.run import suspended
+from reweigh.engines.session import tie
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.catalogue import family_of
@@ -47,7 +47,7 @@ def case(family, checkpoint):
 
 def watched(case, **options):
     watcher = Watcher(find_anatomy(case.model), **options)
-    return Session(case.model, case.processor, watcher), watcher
+    return tie(watcher), watcher
 
 
 def generate(case, inputs, **options):
@@ -262,7 +262,7 @@ class Bold(Watcher):
 def test_a_decoder_may_look_ahead_engage_and_give_defaults(case):
     inputs = case.inputs()
     bold = Bold(find_anatomy(case.model))
-    session = Session(case.model, case.processor, bold)
+    session = tie(bold)
     with session, torch.no_grad():
         assert bold.engaged == 1
         prompt = inputs["input_ids"].shape[1]
@@ -288,7 +288,7 @@ def test_hooks_that_cannot_be_installed_leave_nothing(case):
     before = dict(vars(case.model))
     counts = [len(part._forward_pre_hooks) + len(part._forward_hooks) for part in case.model.modules()]
     for _ in range(2):
-        with pytest.raises(IndexError), Session(case.model, None, broken):
+        with pytest.raises(IndexError), tie(broken):
             pass
     assert broken.engaged == 0
     assert vars(case.model).keys() == before.keys()

@@ -55,7 +55,7 @@ def test_given_evidence_decodes_like_measured_evidence(case, unread, beams):
     with attached:
         online = logits(case, inputs, num_beams=beams)
     unread()
-    with attached, attached.request(evidence=every):
+    with attached.using(evidence=every):
         given = logits(case, inputs, num_beams=beams)
     # a search for beams measures on a larger batch, which may round differently and change a rank
     torch.testing.assert_close(given, online, rtol=0, atol=0 if beams == 1 else 0.1)
@@ -71,7 +71,7 @@ def test_evidence_of_another_picture_is_taken_as_given(case):
     with attached:
         own = logits(case, one)
     wrong = reweigh.measure(case.model, other, layers=[attached.layer])
-    with attached, attached.request(evidence=wrong):
+    with attached.using(evidence=wrong):
         assert not torch.equal(logits(case, one), own)
     with attached:
         assert torch.equal(logits(case, one), own)
@@ -82,15 +82,11 @@ def test_evidence_that_does_not_fit_is_refused(case):
     inputs = case.inputs()
     attached = attach(case)
     tokens = attached.table.tokens.tolist()
-    with (
-        attached,
-        attached.request(evidence=[]),
-        pytest.raises(InputError, match="0 rows"),
-    ):
+    with attached.using(evidence=[]), pytest.raises(InputError, match="0 rows"):
         logits(case, inputs)
     for tokens_of, layer, words in ((tokens[:-1], attached.layer, "tokens"), (None, 0, "layer 2")):
         given = reweigh.measure(case.model, inputs, layers=[layer], tokens=tokens_of)
-        with attached, attached.request(evidence=given), pytest.raises(InputError, match=words):
+        with attached.using(evidence=given), pytest.raises(InputError, match=words):
             logits(case, inputs)
 
 
@@ -100,16 +96,16 @@ def test_evidence_of_another_head_or_that_is_not_a_number_is_refused(case):
     attached = attach(case)
     [found] = reweigh.measure(case.model, inputs, layers=[attached.layer])
     short = dataclasses.replace(found, values=found.values[:, :-1])
-    with attached.request(evidence=[short]), pytest.raises(InputError, match="ranks 400"):
+    with attached.using(evidence=[short]), pytest.raises(InputError, match="ranks 400"):
         logits(case, inputs)
     for values in (found.values * 1000, -found.values, found.values + 1):
         with (
-            attached.request(evidence=[dataclasses.replace(found, values=values)]),
+            attached.using(evidence=[dataclasses.replace(found, values=values)]),
             pytest.raises(InputError, match="dmrr"),
         ):
             logits(case, inputs)
     broken = dataclasses.replace(found, values=found.values * float("nan"))
-    with attached.request(evidence=[broken]), pytest.raises(NumericsError, match="finite"):
+    with attached.using(evidence=[broken]), pytest.raises(NumericsError, match="finite"):
         logits(case, inputs)
 
 
@@ -117,5 +113,5 @@ def test_evidence_of_another_head_or_that_is_not_a_number_is_refused(case):
 def test_one_evidence_instead_of_a_list_is_refused(case):
     attached = attach(case)
     found = reweigh.measure(case.model, case.inputs(), layers=[attached.layer])
-    with pytest.raises(InputError, match="list"), attached.request(evidence=found[0]):
+    with pytest.raises(InputError, match="list"), attached.using(evidence=found[0]):
         pass

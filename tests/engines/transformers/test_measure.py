@@ -14,10 +14,10 @@ import stand_ins
 import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.attached import attach
+from reweigh.engines.pairing import pair
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
-from reweigh.measuring import pair
 
 
 @pytest.fixture(scope="module")

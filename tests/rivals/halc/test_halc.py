@@ -165,7 +165,7 @@ def test_answers_equal_a_twin_without_cache(family, beams, candidates, delete, l
     examined = []
     session.decoder.detect = lambda image, word: examined.append(word) or looked_up(image, word)
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
-    with session.request(pictures=[PICTURES[0]]):
+    with session.using(pictures=[PICTURES[0]]):
         found = run(model, inputs, logits_processor=[wordy])[0, inputs["input_ids"].shape[1] :].tolist()
     wanted = twin(
         model,
@@ -193,7 +193,7 @@ def test_without_words_to_look_up_it_is_dola(family, loaded, batch):
     with reweigh.decoder("dola", model, processor, layers=list(layers), repetition_penalty=1.0):
         dola = run(model, inputs)
     session = reweigh.decoder("halc", model, processor, **options)
-    with session.request(pictures=[PICTURES[0], PICTURES[1]]):
+    with session.using(pictures=[PICTURES[0], PICTURES[1]]):
         assert torch.equal(dola, run(model, inputs))
     assert torch.equal(greedy, run(model, inputs))
 
@@ -206,7 +206,7 @@ def test_what_the_caller_forbids_is_not_a_candidate_either(loaded, batch):
     session = reweigh.decoder("halc", model, processor, **options)
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
     length = inputs["input_ids"].shape[1]
-    with session.request(pictures=[PICTURES[0]]):
+    with session.using(pictures=[PICTURES[0]]):
         said = set(run(model, inputs, logits_processor=[wordy])[0, length:].tolist())
         for token in sorted(said):
             other = run(model, inputs, logits_processor=[wordy], bad_words_ids=[[token]])
@@ -220,13 +220,13 @@ def test_rows_are_decoded_by_themselves_and_text_rows_as_the_base_model_does(loa
     inputs = build_inputs(model, processor, images, texts)
     options = {"detect": by_word, "match": by_letters, "is_entity": has_letter}
     session = reweigh.decoder("halc", model, processor, **options)
-    with session.request(pictures=images):
+    with session.using(pictures=images):
         both = run(model, inputs)
     base = run(model, inputs)
     assert torch.equal(both[1], base[1])
     for row in (0, 2):
         one = build_inputs(model, processor, [images[row]], [texts[row]])
-        with session.request(pictures=[images[row]]):
+        with session.using(pictures=[images[row]]):
             alone = run(model, one)
         assert torch.equal(both[row, -STEPS:], alone[0, -STEPS:])
 
@@ -311,7 +311,7 @@ def test_a_finished_generation_is_released(loaded, batch):
             alive.append(weakref.ref(branch))
 
         patch.setattr(Beam, "__init__", noted)
-        with session.request(pictures=[PICTURES[0], PICTURES[1]]):
+        with session.using(pictures=[PICTURES[0], PICTURES[1]]):
             run(model, batch("llava"), steps=6)
             gc.collect()
             assert len(alive) > 2
@@ -330,7 +330,7 @@ def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
     session = reweigh.decoder("halc", model, processor, **options)
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
     pictures = [PICTURES[0], PICTURES[1]]
-    with session.request(pictures=pictures), pytest.raises(InputError, match="no detector"):
+    with session.using(pictures=pictures), pytest.raises(InputError, match="no detector"):
         run(model, batch("llava"), logits_processor=[wordy])
     assert HookManager.of(session.decoder.anatomy).forward is None
     assert torch.equal(base, run(model, batch("llava")))

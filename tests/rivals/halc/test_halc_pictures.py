@@ -73,10 +73,10 @@ def test_pictures_are_asked_for_one_for_each_row(loaded, batch, monkeypatch):
     session = halc(model, processor)
     with session, pytest.raises(InputError, match="pictures"):
         model.generate(**batch("qwen2_5_vl"), max_new_tokens=1, do_sample=False)
-    with session.request(pictures=[picture(1)]), pytest.raises(InputError, match="1 pictures"):
+    with session.using(pictures=[picture(1)]), pytest.raises(InputError, match="1 pictures"):
         model.generate(**batch("qwen2_5_vl"), max_new_tokens=1, do_sample=False)
     text = build_inputs(model, processor, [picture(1), None], ["What is it?", "Tell me a story."])
-    with session.request(pictures=[picture(1)] * 2), pytest.raises(InputError, match="no image"):
+    with session.using(pictures=[picture(1)] * 2), pytest.raises(InputError, match="no image"):
         model.generate(**text, max_new_tokens=1, do_sample=False)
     assert isinstance(session.describe(picture(1), max_new_tokens=2), str)
     monkeypatch.setattr(model, "name_or_path", "")  # no processor can be found beside it
@@ -90,7 +90,7 @@ def test_a_prompt_of_several_images_is_refused(loaded):
     text = "USER: <image>\nand <image>\nwhat? ASSISTANT:"
     inputs = encode(model, processor, [text], [[picture(1), picture(2)]])
     with (
-        halc(model, processor).request(pictures=[picture(1)]),
+        halc(model, processor).using(pictures=[picture(1)]),
         pytest.raises(UnsupportedError, match="several images"),
     ):
         model.generate(**inputs, max_new_tokens=1, do_sample=False)

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
-from reweigh.engines.session import Session
+from reweigh.engines.session import tie
 from reweigh.engines.transformers.arguments import batch_on
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
@@ -274,7 +274,7 @@ def test_rows_may_be_contrasted_with_weights_of_their_own(loaded, batch):
         ("none", VCD, {"alpha": 0.0}),
         ("all", VCD, {"alpha": 1.5}),
     ):
-        with Session(model, processor, kind(find_anatomy(model), processor, **more)):
+        with tie(kind(find_anatomy(model), processor, **more)):
             made[name] = model.generate(**inputs, **options).logits[0]
     assert torch.equal(made["uneven"][0], made["none"][0])
     assert torch.equal(made["uneven"][1], made["all"][1])

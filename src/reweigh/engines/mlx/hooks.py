@@ -1,6 +1,6 @@
-"""Show the passes of an mlx-vlm model to the decoder of the request that is open where they run.
+"""Show the passes of an mlx-vlm model to the decoder of the run that is open where they run.
 
-MLX has no hooks, so classes of this one model are replaced while a request is open: the model's own, to see prompts; its
+MLX has no hooks, so classes of this one model are replaced while a run is open: the model's own, to see prompts; its
 language model's, to see passes; those of its blocks and final norm, to see the residual stream. A prompt that mlx-vlm
 reads in chunks is shown as one pass after its last chunk. Several rows, drafts and caches filled elsewhere are refused.
 """
@@ -18,19 +18,19 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Prompt, Request
-from reweigh.engines.context import OpenRequest, enter, leave, opened_on
+from reweigh.engines.base import Pass, Prompt
 from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.rows import Batch, Row
+from reweigh.engines.run import Run, active, opening
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.method.grids import VisualPosition
 
 HOLDER, MARK = "_reweigh_hooks", "_reweigh_batch"
-"""Attributes of a model, and of the first entry of a cache that was filled under a request."""
+"""Attributes of a model, and of the first entry of a cache that was filled under a run."""
 DRAFTED = {"return_hidden", "capture_layer_ids"}
 """Arguments with which mlx-vlm asks for the states that a draft model reads."""
-CHANGED = "start a new generation with one request around all of it"
+CHANGED = "start a new generation with one `with` block around all of it"
 UNDRAFTED = "generate without a draft model"
 
 _lock = threading.RLock()
@@ -41,12 +41,14 @@ class Turn:
     """A prompt, from the call that embeds it to the end of its generation.
 
     Attributes:
+        run: The run it belongs to.
         visual: Its visual columns.
         length: Its tokens.
         start: Column of the cache at which it begins, once its first pass runs.
         states: The residual stream of each layer, one tensor per chunk.
     """
 
+    run: Run
     visual: list[VisualPosition]
     length: int
     start: int = -1
@@ -59,14 +61,15 @@ class Turn:
 
 
 class _Local(threading.local):
-    """The prompt whose states this thread's pass shows, and whether its last prompt was embedded without a request."""
+    """Of a thread: the prompt whose states its pass shows, the one just embedded, and whether that was outside any run."""
 
     prompt: Turn | None = None
+    embedded: Turn | None = None
     outside: bool = False
 
 
 class MlxHooks:
-    """Exchanged classes on one model, shared by all requests that are open on it."""
+    """Exchanged classes on one model, shared by all runs that are open on it."""
 
     def __init__(self, anatomy: MlxAnatomy) -> None:
         self.anatomy = anatomy
@@ -84,38 +87,29 @@ class MlxHooks:
                 object.__setattr__(anatomy.model, HOLDER, found := cls(anatomy))
             return found
 
-    def open(self, request: Request) -> OpenRequest:
-        """Open a request in this thread or task."""
-        outer = opened_on(self.anatomy.model)
-        if outer is not None and outer.request.decoder is not request.decoder:
-            raise UnsupportedError(
-                "this model already follows another decoder here", hint="leave the other `with` block first"
-            )
+    @contextmanager
+    def passes(self, run: Run) -> Iterator[Run]:
+        """Show every pass of this thread or task to a run's decoder.
+
+        While a generation of it may continue, the classes stay exchanged, to refuse that.
+        """
         with _lock:
             if not self._exchanged:
                 self._install()
             self._open += 1
-        return enter(self.anatomy.model, request)
-
-    def close(self, opened: OpenRequest) -> None:
-        """Close a request. While a generation of it may continue, the classes stay, to refuse that."""
-        leave(opened)
-        with _lock:
-            self._open -= 1
-            if not self._open and not self._prompts:
-                while self._exchanged:
-                    module, kind = self._exchanged.pop()
-                    object.__setattr__(module, "__class__", kind)
-                object.__delattr__(self.anatomy.model, HOLDER)
-
-    @contextmanager
-    def serving(self, request: Request) -> Iterator[OpenRequest]:
-        """Keep a request open in this thread or task."""
-        opened = self.open(request)
+            run.uses += 1
         try:
-            yield opened
+            with opening(self.anatomy.model, run):
+                yield run
         finally:
-            self.close(opened)
+            with _lock:
+                run.uses -= 1
+                self._open -= 1
+                if not self._open and not self._prompts:
+                    while self._exchanged:
+                        module, kind = self._exchanged.pop()
+                        object.__setattr__(module, "__class__", kind)
+                    object.__delattr__(self.anatomy.model, HOLDER)
 
     def _install(self) -> None:
         self._exchange(self.anatomy.model, "get_input_embeddings", self._embed)
@@ -144,15 +138,11 @@ class MlxHooks:
 
         return exit_of_block
 
-    def _request(self) -> OpenRequest | None:
-        opened = opened_on(self.anatomy.model)
-        return None if opened is None or opened.suspended else opened
-
-    def _embed(self, run: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
+    def _embed(self, call: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
         """Note a prompt when it is embedded: only this call sees all of it together with its images."""
-        features, opened = run(input_ids, pixel_values, **more), self._request()
-        self._local.outside = opened is None
-        if opened is not None:
+        features, own = call(input_ids, pixel_values, **more), active(self.anatomy.model)
+        self._local.embedded, self._local.outside = None, own is None
+        if own is not None:
             rows, length = features.inputs_embeds.shape[:2]
             if rows != 1:
                 raise UnsupportedError(
@@ -165,7 +155,7 @@ class MlxHooks:
                     hint="use the transformers engine for this model",
                 )
             visual = self._visual(input_ids, {"pixel_values": pixel_values, **more})
-            opened.prompt = Turn(visual, length)
+            self._local.embedded = Turn(own, visual, length)
         return features
 
     def _visual(self, input_ids: Any, inputs: Mapping[str, Any]) -> list[VisualPosition]:
@@ -178,19 +168,19 @@ class MlxHooks:
             )
         return found
 
-    def _call(self, run: Any, inputs: Any = None, *args: Any, cache: Any = None, **more: Any) -> Any:
+    def _call(self, call: Any, inputs: Any = None, *args: Any, cache: Any = None, **more: Any) -> Any:
         """Run one pass: keep the stream of a prompt, and edit the logits by which a token is chosen."""
-        opened = self._request()
+        run = active(self.anatomy.model)
         batch: Batch | None = getattr(cache[0], MARK, None) if cache else None
-        if opened is None:
+        if run is None:
             if batch is not None and batch.turn is not None:
                 self._check_outside(batch, _offset(cache))
-            return run(inputs, *args, cache=cache, **more)
+            return call(inputs, *args, cache=cache, **more)
         if more.keys() & DRAFTED:
             raise UnsupportedError("speculative decoding cannot be edited on MLX", hint=UNDRAFTED)
         past, embedded = _offset(cache), more.get("inputs_embeds")
         length = (inputs if embedded is None else embedded).shape[1]
-        batch = self._batch_of(opened, cache, batch, past)
+        batch = self._batch_of(run, cache, batch, past)
         prompt: Turn = batch.turn
         if past >= prompt.end and length != 1:
             raise UnsupportedError(
@@ -198,22 +188,24 @@ class MlxHooks:
             )
         self._local.prompt = prompt if past < prompt.end else None
         try:
-            output = run(inputs, *args, cache=cache, **more)
+            output = call(inputs, *args, cache=cache, **more)
         finally:
             self._local.prompt = None
         batch.seen = past + length
         if batch.seen < prompt.end:  # a chunk that is not the last chooses no token
             return output
         logits = to_torch(output.logits[:, -1:] if cache else output.logits)
-        edited = self._edit(opened.request, batch, past, logits)
+        edited = self._edit(run, batch, past, logits)
         if edited is None or torch.equal(edited, logits.float()):  # the model's own, bit for bit
             return output
         return replace(output, logits=mx.array(edited.numpy()))
 
-    def _batch_of(self, opened: OpenRequest, cache: Any, batch: Batch | None, past: int) -> Batch:
+    def _batch_of(self, run: Run, cache: Any, batch: Batch | None, past: int) -> Batch:
         """Return the sequence of a cache; a prompt that was just embedded begins or continues it."""
-        request, prompt = opened.request, opened.prompt
-        if batch is not None and batch.owner != request.decoder.key:
+        prompt = self._local.embedded
+        if prompt is not None and prompt.run is not run:
+            prompt = None
+        if batch is not None and batch.owner != run.decoder.key:
             raise UnsupportedError("this cache was filled under another session", hint=CHANGED)
         if batch is None:
             if past or prompt is None:
@@ -221,26 +213,26 @@ class MlxHooks:
                     f"{past} positions of this cache were filled outside this block, so it is unknown what they show",
                     hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
                 )
-            batch = Batch(request.decoder.key, [Row()])
+            batch = Batch(run.decoder.key, [Row()])
             if cache:
                 setattr(cache[0], MARK, batch)
         if prompt is not None:
             batch.crop(past)
-            prompt.start, prompt.states = past, {layer: [] for layer in request.layers}
+            prompt.start, prompt.states = past, {layer: [] for layer in run.layers}
             batch.extend(past, [prompt.visual], 1)
-            batch.turn, opened.prompt = prompt, None
+            batch.turn, self._local.embedded = prompt, None
             self._prompts.add(prompt)
         return batch
 
-    def _edit(self, request: Request, batch: Batch, past: int, logits: Tensor) -> Tensor | None:
+    def _edit(self, run: Run, batch: Batch, past: int, logits: Tensor) -> Tensor | None:
         """Show a whole prompt, or one more token, to the decoder."""
         prompt: Turn = batch.turn
         is_step = past >= prompt.end
-        if not is_step and not request.layers <= prompt.states.keys():
-            raise UnsupportedError("the request changed while its prompt was read", hint=CHANGED)
+        if not is_step and not run.layers <= prompt.states.keys():
+            raise UnsupportedError("the settings changed while the prompt was read", hint=CHANGED)
         first = past if is_step else prompt.start
         whole = Prompt(
-            request=request,
+            run=run,
             inputs={},
             start=prompt.start,
             end=prompt.end,
@@ -254,16 +246,16 @@ class MlxHooks:
             rows=batch.rows,
             past=first,
             length=1 if is_step else prompt.length,
-            states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
+            states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in run.layers},
             logits=logits,
         )
         forward.check_states()
-        edited = request.decoder.edit(forward)
+        edited = run.decoder.edit(forward)
         prompt.states.clear()
         return edited
 
     def _check_outside(self, batch: Batch, past: int) -> None:
-        """Refuse the rest of a generation whose request is closed; a new prompt on its cache is the base model's."""
+        """Refuse the rest of a generation whose block was left; a new prompt on its cache is the base model's."""
         if not self._local.outside and past >= batch.turn.end:
             raise UnsupportedError(
                 "the `with` block was left before its generation ended",

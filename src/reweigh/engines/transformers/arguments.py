@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from reweigh.engines.base import Prompt, Request
+from reweigh.engines.base import Prompt
 from reweigh.engines.rows import Batch
+from reweigh.engines.run import Run
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
@@ -30,7 +31,7 @@ TEXTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labe
 
 def read_prompt(
     anatomy: Anatomy,
-    request: Request,
+    run: Run,
     generate: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -62,7 +63,7 @@ def read_prompt(
     fresh = ids[:, past:] if whole else ids
     visual = layout(anatomy.family, anatomy.config, fresh, given)
     end = past + fresh.shape[1]
-    return Prompt(request=request, inputs=given, start=past, end=end, visual=visual, generates=True)
+    return Prompt(run=run, inputs=given, start=past, end=end, visual=visual, generates=True)
 
 
 def missing_image(prompt: Prompt) -> ReweighError:

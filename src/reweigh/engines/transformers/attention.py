@@ -1,6 +1,6 @@
 """Reading and editing attention: one attention function, registered with transformers while a decoder needs it.
 
-A pass that belongs to a request of such a decoder is attended plainly; the decoder may change the scores before the
+A pass that belongs to a run of such a decoder is attended plainly; the decoder may change the scores before the
 softmax and look at the weights after it. Any other pass of the same model takes the model's own implementation. Only the
 language model uses it; the vision tower keeps its own. Leaving restores everything.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from reweigh.engines.base import Decoder, Pass
-from reweigh.engines.context import opened_on
+from reweigh.engines.run import opened
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -86,9 +86,9 @@ class Attention:
                 )
 
     def _decoder(self) -> Decoder | None:
-        """Return the decoder whose request this pass belongs to, if it has to do with attention."""
-        opened = opened_on(self.anatomy.model)
-        return opened.request.decoder if opened is not None and opened.request.decoder.attends else None
+        """Return the decoder whose run this pass belongs to, if it has to do with attention."""
+        run = opened(self.anatomy.model)
+        return run.decoder if run is not None and run.decoder.attends else None
 
     def mask(self, *args: Any, **kwargs: Any) -> Any:
         """Return the attention mask: of plain attention for a decoder that edits it, of the model's own otherwise."""

@@ -1,7 +1,7 @@
-"""What the hooks on a model do: show each forward pass to the decoder of the request that it belongs to.
+"""What the hooks on a model do: show each forward pass to the decoder of the run that it belongs to.
 
-A decoder gets a ``Pass`` with the raw logits, the residual streams it reads and the sequence of each row, and returns new
-logits or ``None``. The sequences travel on the key-value cache: they live as long as the cached positions do, and survive
+A decoder gets a ``Pass`` with the raw logits, the residual streams it reads and its rows, and returns new
+logits or ``None``. The rows travel on the key-value cache: they live as long as the cached positions do, and survive
 a cache that is copied, cropped or reordered. Knows nothing about evidence, tables or any decoder.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reweigh.engines.base import PENDING, Decoder, Pass, Prompt, Request
-from reweigh.engines.context import OpenRequest, innermost, opened_on, suspended
+from reweigh.engines.base import PENDING, Decoder, Pass, Prompt
 from reweigh.engines.rows import Batch, Row
+from reweigh.engines.run import Run, active, runs, suspended
 from reweigh.engines.transformers.arguments import (
     BATCH,
     batch_on,
@@ -42,8 +42,9 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class _Local(threading.local):
-    """The running pass of one thread, the blocks read in it, and ids that an outer model's forward was given."""
+    """The prompt and pass that one thread runs, the blocks read in it, and ids that an outer model's forward was given."""
 
+    prompt: Prompt | None = None
     forward: Pass | None = None
     layers: frozenset[int] = NOTHING
     outer_ids: Tensor | None = None
@@ -53,18 +54,16 @@ class ForwardHooks:
     """The forward passes of one model, as its hooks see them.
 
     Args:
-        serving: Keeps a request open for as long as a generation needs it.
+        holding: Keeps a run and its hooks for as long as a generation needs them.
 
     Attributes:
         exits: The module after each block that is read.
     """
 
-    def __init__(
-        self, anatomy: Anatomy, serving: Callable[[Request], AbstractContextManager[OpenRequest]]
-    ) -> None:
+    def __init__(self, anatomy: Anatomy, holding: Callable[[Run], AbstractContextManager[None]]) -> None:
         self.anatomy = anatomy
         self.exits: dict[int, nn.Module] = {}
-        self._serving = serving
+        self._holding = holding
         self._local = _Local()
         self._signature = inspect.signature(anatomy.language_model.forward)
 
@@ -81,34 +80,28 @@ class ForwardHooks:
         self._local.forward = forward
 
     def is_active(self) -> bool:
-        """Whether this thread or task has a request open that is not suspended."""
-        opened = opened_on(self.anatomy.model)
-        return opened is not None and not opened.suspended
+        """Whether passes of this thread or task belong to a run."""
+        return active(self.anatomy.model) is not None
 
     def generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Stand in for ``generate`` in a thread or task that has a request open."""
-        opened = opened_on(self.anatomy.model)
-        if opened is None:
-            return original(*args, **kwargs)
-        decoder = opened.request.decoder
+        """Stand in for ``generate`` where ``is_active``."""
+        run: Any = active(self.anatomy.model)
         if getattr(kwargs.get("generation_config"), "is_assistant", False):
             # a draft, written without the image; the passes that verify it are edited
             with suspended(self.anatomy.model):
                 return original(*args, **kwargs)
-        if getattr(kwargs.get("custom_generate"), "decoder", None) is decoder:
-            return original(*args, **kwargs)  # the session itself, which runs the loop as a request's
+        decoder = run.decoder
         kwargs = {**decoder.generation, **kwargs}
         if decoder.loop is not None:
             kwargs.setdefault("custom_generate", decoder.loop)
-        prompt = read_prompt(self.anatomy, opened.request, original, args, kwargs)
-        return self.run(opened.request, prompt, lambda: original(*args, **kwargs))
-
-    def run(self, request: Request, prompt: Prompt | None, loop: Callable[[], Any]) -> Any:
-        """Run a decoding loop as a request's; refuse a loop that never showed the model its images."""
-        # the caller's block may end elsewhere before this generation does
-        with self._serving(request) as own:
-            own.prompt = prompt
-            result = loop()
+        prompt = read_prompt(self.anatomy, run, original, args, kwargs)
+        outer = self._local.prompt, self._local.forward
+        self._local.prompt = prompt
+        try:
+            with self._holding(run):  # the caller's block may be left before this generation ends
+                result = original(*args, **kwargs)
+        finally:
+            self._local.prompt, self._local.forward = outer
         if prompt is not None and prompt.passes == 0 and any(prompt.visual):
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
@@ -116,13 +109,13 @@ class ForwardHooks:
                 hint="if it only wraps another model, attach to that one; otherwise this way of generating is not supported",
             )
         if prompt is not None and prompt.batch is not None:
-            request.decoder.generated(prompt.batch)
+            decoder.generated(prompt.batch)
         return result
 
     def outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the ids of a delegating family's direct forward: its inner language model will not see them."""
-        opened = opened_on(self.anatomy.model)
-        if module is not self.anatomy.model or opened is None or opened.suspended or opened.prompt:
+        run, prompt = active(self.anatomy.model), self._local.prompt
+        if module is not self.anatomy.model or run is None or (prompt is not None and prompt.run is run):
             return
         given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
         self._local.outer_ids = given.get("input_ids")
@@ -142,20 +135,21 @@ class ForwardHooks:
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Find a pass's request and the sequences it continues, ahead of the language model.
+        """Find a pass's run and the rows it continues, ahead of the language model.
 
         Returns:
             Other arguments for the language model, where it would compute some blocks for its last columns only.
         """
-        anatomy, opened = self.anatomy, innermost.get()
-        if opened is None or opened.closed or opened.model is not anatomy.model:
-            opened = opened_on(anatomy.model)
-        if module is not anatomy.language_model or (opened is not None and opened.suspended):
+        anatomy = self.anatomy
+        run, is_suspended = runs.get().get(id(anatomy.model), (None, False))
+        if module is not anatomy.language_model or is_suspended:
             return None
         self._local.forward = None  # clear what a failed pass left behind
-        if opened is None:
+        if run is None or not run.uses:
             return None
-        request, prompt = opened.request, opened.prompt
+        prompt = self._local.prompt
+        if prompt is not None and prompt.run is not run:  # of a generation that another run interrupts
+            prompt = None
         arguments = bound(self._signature, args, kwargs) if args else kwargs
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if outer_ids is not None and arguments.get("input_ids") is None:
@@ -172,7 +166,7 @@ class ForwardHooks:
             or vars(cache).get(BATCH) is not batch
             or not (isinstance(held := cache.get_seq_length(), Tensor) or held == batch.seen)
         ):
-            prompt, past, length = self._look_up(request, prompt, arguments)
+            prompt, past, length = self._look_up(run, prompt, arguments)
         else:  # the next token of a running generation: nothing has to be looked up
             past, length = batch.seen, 1
         in_prompt = past < prompt.end
@@ -180,11 +174,11 @@ class ForwardHooks:
         prompt.scratch = None
         if in_prompt and forward.new() and not brings_image(arguments):
             raise missing_image(prompt)
-        if type(request.decoder).before is not Decoder.before:
+        if type(run.decoder).before is not Decoder.before:
             with suspended(anatomy.model):
-                request.decoder.before(forward)
-        reads = in_prompt or request.decoder.reads_every_step
-        self._local.layers = request.layers if reads else NOTHING
+                run.decoder.before(forward)
+        reads = in_prompt or run.decoder.reads_every_step
+        self._local.layers = run.layers if reads else NOTHING
         self._local.forward = forward
         kept = kwargs.get("logits_to_keep")
         if anatomy.shares_keys and self._local.layers and isinstance(kept, int) and kept and forward.new():
@@ -193,11 +187,11 @@ class ForwardHooks:
         return None
 
     def _look_up(
-        self, request: Request, prompt: Prompt | None, arguments: Mapping[str, Any]
+        self, run: Run, prompt: Prompt | None, arguments: Mapping[str, Any]
     ) -> tuple[Prompt, int, int]:
         """Find or begin the batch that a pass continues; return its prompt, the columns before it, and its own."""
         rows, length = check_arguments(arguments)
-        cache, owner = arguments.get("past_key_values"), request.decoder.key
+        cache, owner = arguments.get("past_key_values"), run.decoder.key
         past = past_length(cache, prompt.batch if prompt is not None and prompt.passes else None)
         batch = _continued(owner, prompt, cache, past, length)
         if prompt is not None and prompt.batch is None:
@@ -212,7 +206,7 @@ class ForwardHooks:
         if rows != len(batch.rows):
             raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
         if prompt is None:
-            prompt = Prompt(request=request, inputs=arguments, start=past, end=past + length)
+            prompt = Prompt(run=run, inputs=arguments, start=past, end=past + length)
         if batch is not prompt.batch:
             prompt = replace(prompt, batch=batch, rows=batch.rows)
         prompt.seen = batch.seen
@@ -240,7 +234,7 @@ class ForwardHooks:
         if forward is None or forward.logits is not PENDING or module is not self.anatomy.language_model:
             return None
         prompt = forward.prompt
-        decoder, batch, in_prompt = prompt.request.decoder, prompt.batch, forward.past < prompt.end
+        decoder, batch, in_prompt = prompt.run.decoder, prompt.batch, forward.past < prompt.end
         try:
             if self._local.layers or in_prompt:
                 self._check_output(forward, output)

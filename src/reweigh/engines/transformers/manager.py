@@ -1,7 +1,7 @@
-"""Which requests hold the hooks on a model, and what each decoder needs installed.
+"""Which runs hold the hooks on a model, and what each decoder needs installed.
 
-All sessions of a model share its hook manager. Hooks are there while a request is open anywhere; a pass of a thread or
-task without a request runs as if there were none. What the hooks do is in ``forward_hooks``; how they are put on modules and
+All sessions of a model share its hook manager. Hooks are there while a run is open anywhere; a pass of a thread or task
+without a run passes through them unchanged. What the hooks do is in ``forward_hooks``; how they are put on modules and
 taken off again is in ``Hooks``.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from reweigh.engines.base import Decoder, Pass, Prompt, Request, Watcher
-from reweigh.engines.context import OpenRequest, enter, leave, opened_on
+from reweigh.engines.base import Decoder, Pass, Watcher
+from reweigh.engines.run import Run, opening
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
 from reweigh.errors import InputError, UnsupportedError
@@ -33,11 +33,11 @@ _managers: weakref.WeakValueDictionary[int, HookManager] = weakref.WeakValueDict
 
 
 class HookManager:
-    """Hooks on one model, shared by all requests that are open on it."""
+    """Hooks on one model, shared by all runs that are open on it."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
-        self._forward = ForwardHooks(anatomy, self.serving)
+        self._forward = ForwardHooks(anatomy, self.holding)
         self._uses: dict[Decoder, int] = {}
         self._undo_decoder: dict[Decoder, Callable[[], None]] = {}
         self._hooks = Hooks()
@@ -55,63 +55,50 @@ class HookManager:
     def __deepcopy__(self, memo: Any) -> HookManager:
         return self  # a copied model has the hooks, which do nothing there
 
-    def open(self, request: Request) -> OpenRequest:
-        """Open a request in this thread or task."""
-        outer = opened_on(self.anatomy.model)
-        if outer is not None and not outer.suspended and outer.request.decoder is not request.decoder:
-            raise UnsupportedError(
-                f"this {type(self.anatomy.model).__name__} already follows another decoder here",
-                hint="leave the other `with` block first; two edits of one text would disturb each other",
-            )
-        self._hold(request)
-        return enter(self.anatomy.model, request)
-
-    def close(self, opened: OpenRequest) -> None:
-        """Close a request of this thread or task."""
-        leave(opened)
-        self._release(opened.request)
+    @contextmanager
+    def passes(self, run: Run) -> Iterator[Run]:
+        """Show every pass of this thread or task to a run's decoder."""
+        with self.holding(run), opening(self.anatomy.model, run):
+            yield run
 
     @contextmanager
-    def serving(self, request: Request) -> Iterator[OpenRequest]:
-        """Keep a request open in this thread or task."""
-        opened, around = self.open(request), self._forward.forward
+    def holding(self, run: Run) -> Iterator[None]:
+        """Keep a run and its hooks, whatever is left meanwhile."""
+        self._hold(run)
         try:
-            yield opened
+            yield
         finally:
-            self._forward.forward = around
-            self.close(opened)
-
-    def run(self, request: Request, prompt: Prompt | None, loop: Callable[[], Any]) -> Any:
-        """Run a decoding loop as a request's; see ``ForwardHooks.run``."""
-        return self._forward.run(request, prompt, loop)
+            self._release(run)
 
     @property
     def forward(self) -> Pass | None:
         """The pass that this thread is running; for a decoder with its own loop, the latest one."""
         return self._forward.forward
 
-    def _hold(self, request: Request) -> None:
-        """Install what a request needs unless it is there."""
-        decoder = request.decoder
+    def _hold(self, run: Run) -> None:
+        """Install what a run needs unless it is there."""
+        decoder = run.decoder
         with _lock:
             try:
                 before = len(self._hooks)
                 if not before:
                     self._install()
-                self._read_layers(request.layers)
+                self._read_layers(run.layers)
                 if len(self._hooks) > before:
                     self._stays = forget_compiled(self.anatomy.model, wrapped=decoder.anatomy.compiled)
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
                 self._uses[decoder] = self._uses.get(decoder, 0) + 1
+                run.uses += 1
             except BaseException:
                 self._close_if_unused()
                 raise
 
-    def _release(self, request: Request) -> None:
-        """Remove what no open request needs."""
-        decoder = request.decoder
+    def _release(self, run: Run) -> None:
+        """Remove what no open run needs."""
+        decoder = run.decoder
         with _lock:
+            run.uses -= 1
             self._uses[decoder] -= 1
             if not self._uses[decoder]:
                 del self._uses[decoder]
@@ -119,7 +106,7 @@ class HookManager:
             self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        """Take the hooks off, except off a compiled model: it would have to be compiled again for each request."""
+        """Take the hooks off, except off a compiled model: it would have to be compiled again for each run."""
         if self._uses or self._stays:
             return
         self._hooks.remove()
@@ -161,7 +148,7 @@ def watching(
     anatomy: Anatomy, layers: Iterable[int], see: Callable[[Pass], Any]
 ) -> AbstractContextManager[Any]:
     """Show every pass inside a block to ``see``, with the states after some blocks; see ``Watcher``."""
-    return HookManager.of(anatomy).serving(Watcher(anatomy, layers, see).request())
+    return HookManager.of(anatomy).passes(Watcher(anatomy, layers, see).run())
 
 
 def image_pass(passes: Sequence[Pass]) -> Pass:

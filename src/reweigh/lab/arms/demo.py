@@ -173,16 +173,16 @@ class Case:
 def trace_case(outcome: Demonstration, number: int) -> Case:
     """Describe one scene again, traced."""
     session, scene = outcome.session, outcome.scenes[number]
-    with session.request(trace=True) as request:
+    with session.using(trace=True) as run:
         session.describe(scene.image(), DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
-    changed = [step for step in request.trace.steps() if step.changed]
+    changed = [step for step in run.trace.steps() if step.changed]
     objects = object_tokens(session.processor.tokenizer)
     # objects as both winners first, then as one of them
     step = max(changed, key=lambda one: len({one.winner_before, one.winner_after} & objects), default=None)
     if step is None:
         return Case(scene, None, {})
     inputs = session.prepare([scene.image()], [DESCRIBE])
-    return Case(scene, step, whole_candidates(session, request.trace, step, inputs))
+    return Case(scene, step, whole_candidates(session, run.trace, step, inputs))
 
 
 def object_tokens(tokenizer: Any) -> frozenset[int]:
@@ -245,7 +245,7 @@ def _card(outcome: Demonstration, case: Case) -> Html:
             f"“{case.words[step.winner_after]}” was written."
         )
         maps = _maps(outcome.session, scene, step, case.words)
-    return part("scene", f"Scene {scene.index}", shown, f"In it: {objects}", texts, drawing, words, maps)
+    return part("scene", f"Scene {scene.id}", shown, f"In it: {objects}", texts, drawing, words, maps)
 
 
 def _maps(session: Attached, scene: Scene, step: Step, words: Mapping[int, str]) -> list[tuple[Html, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.calibration.corpus import Corpus, open_corpus
+from reweigh.engines.pairing import pair
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.points import point_in_use
@@ -19,7 +20,6 @@ from reweigh.lab.paper.corpus.make import ImageSet, make_corpus
 from reweigh.lab.paper.corpus.store import StudyCorpus
 from reweigh.lab.paper.material import Material, register, rule_name
 from reweigh.lab.runs.task import Runs
-from reweigh.measuring import pair
 from reweigh.method.references import rule_named
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from reweigh.engines.base import Pass, in_range
-from reweigh.engines.context import suspended
+from reweigh.engines.run import suspended
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
@@ -59,7 +59,7 @@ class HALC(StreamEditor):
     title = "HALC"
     grid = (("weight", (0.05, 0.1, 0.2)), ("growth", (0.3, 0.6)))
     session = PictureSession
-    request_options = ("pictures",)
+    call_options = ("pictures",)
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Prepared(dict[str, Any]):
 
 
 class PictureSession(Session):
-    """A session whose requests carry pictures: ``describe`` and runs give theirs, ``request(pictures=[...])`` takes any."""
+    """A session whose runs carry pictures: those that ``describe`` was given, or of ``using(pictures=[...])``."""
 
     def prepare(
         self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: Template | None = None
@@ -48,8 +48,15 @@ class PictureSession(Session):
     def respond(self, inputs: Mapping[str, Any], *, seed: int | None = None, **generate: Any) -> list[Answer]:
         """Answer prepared inputs, together with their pictures."""
         known = inputs.pictures if isinstance(inputs, Prepared) else None
-        with self.request(pictures=known):
-            return super().respond(inputs, seed=seed, **generate)
+        with self.running() as run:
+            before, run.options = (
+                run.options,
+                {**run.options, **({} if known is None else {"pictures": known})},
+            )
+            try:
+                return super().respond(inputs, seed=seed, **generate)
+            finally:
+                run.options = before
 
 
 def pictures_of(forward: Pass) -> list[Image | None]:
@@ -60,12 +67,12 @@ def pictures_of(forward: Pass) -> list[Image | None]:
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
         )
-    given: Sequence[Image | None] | None = forward.prompt.request.options.get("pictures")
+    given: Sequence[Image | None] | None = forward.prompt.run.options.get("pictures")
     if given is None:
         if any(has_image):
             raise InputError(
                 "HALC crops the pictures themselves, but got only pixel_values",
-                hint="with session.request(pictures=[...]), one for each row, or use session.describe",
+                hint="with session.using(pictures=[...]), one for each row, or use session.describe",
             )
         return [None] * len(has_image)
     if len(given) != len(has_image):

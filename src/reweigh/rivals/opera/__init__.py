@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
 from reweigh.engines.base import Decoder, Pass, in_range
-from reweigh.engines.context import suspended
+from reweigh.engines.run import suspended
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.opera.search import Search

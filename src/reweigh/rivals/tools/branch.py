@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from reweigh.engines.base import Pass
-from reweigh.engines.context import suspended
+from reweigh.engines.run import suspended
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy

@@ -1,7 +1,7 @@
 """Edits inside the model: of the residual stream, of MLP outputs, and which attention keys are an image's.
 
-A :class:`StreamEditor` has hooks on blocks while one of its requests is open; on a compiled model they stay. They act on
-the passes of its own requests only: not on those of other threads, tasks or decoders, and not while the decoder is
+A :class:`StreamEditor` has hooks on blocks while one of its runs is open; on a compiled model they stay. They act on
+the passes of its own runs only: not on those of other threads, tasks or decoders, and not while the decoder is
 suspended (the lens, a description, a branch) unless it says so.
 """
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from reweigh.engines.base import Decoder, Pass
-from reweigh.engines.context import opened_on
 from reweigh.engines.rows import Row
+from reweigh.engines.run import active, opened
 from reweigh.engines.transformers.manager import HookManager, forget_compiled
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -79,17 +79,17 @@ class StreamEditor(Decoder):
         return self._disengage
 
     def _disengage(self) -> None:
-        """Remove the hooks, except from a compiled model: it would have to be compiled again for each request."""
+        """Remove the hooks, except from a compiled model: it would have to be compiled again for each run."""
         while self._undo and not self._stays:
             self._undo.pop()()
 
     def _edited_pass(self) -> Pass | None:
         """Return the pass to edit now: the running one, or the one beside which the decoder runs passes to be edited."""
-        opened = opened_on(self.anatomy.model)
-        if opened is None or opened.request.decoder is not self or self._hooks is None:
+        run = opened(self.anatomy.model)
+        if run is None or run.decoder is not self or self._hooks is None:
             return None
         forward = self._hooks.forward
-        acts = not opened.suspended or forward is _beside.get()
+        acts = active(self.anatomy.model) is run or forward is _beside.get()
         return forward if acts else None
 
     def _before_exit(

@@ -53,9 +53,9 @@ class Both:
         rw = reweigh.attach(self.model, self.processor, table=self.table, beta=self.beta)
         for one in self.pictures:
             inputs = rw.prepare([one], [QUESTION])
-            with rw.request(beta=0):
+            with rw.using(beta=0):
                 self.base += rw.respond(inputs, max_new_tokens=self.limit)
-            with rw.request() as request:
+            with rw.using() as request:
                 self.edited += rw.respond(inputs, max_new_tokens=self.limit)
             self.evidence += request.evidence
 
@@ -94,12 +94,12 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
     world.answer(corpus, "count-2")
     from mlx_vlm import load as load_mlx
 
-    from reweigh.engines.mlx.generation import build_row
     from reweigh.engines.mlx.model import find_anatomy
+    from reweigh.engines.opening import engine_of
 
     for family, both in made.items():
         both.mlx = load_mlx(str(both.folder))
         if family != "llava_next":  # refused
             anatomy = find_anatomy(*both.mlx)
-            both.inputs = [build_row(anatomy, both.mlx[1], one, QUESTION) for one in both.pictures]
+            both.inputs = [engine_of(anatomy, both.mlx[1]).inputs([one], [QUESTION]) for one in both.pictures]
     return made

@@ -42,7 +42,7 @@ def test_a_family_that_mlx_computes_otherwise_has_tables_of_its_own(engines, fam
         *both.mlx, shown, layers=[1], max_new_tokens=12, rule="count-1", out=tmp_path, show=False
     )
     rw = both.attach(table=tmp_path, beta=4.0)
-    with rw.request(beta=0.0):
+    with rw.using(beta=0.0):
         base = rw.answer([both.pictures[0]], ["What is it?"], max_new_tokens=12)[0]
     assert rw.answer([both.pictures[0]], ["What is it?"], max_new_tokens=12)[0].tokens != base.tokens
     with pytest.raises(MismatchError, match=word):
@@ -95,7 +95,7 @@ def test_sixteen_bits_are_the_same_weights_with_another_lens(engines):
     with pytest.raises(MismatchError, match="lens dtype: table float32, model bfloat16"):
         reweigh.attach(model, processor, table=both.table)
     rw = reweigh.attach(model, processor, table=both.table, force=True)
-    with rw.request() as request:
+    with rw.using() as request:
         rw.describe(both.pictures[0], max_new_tokens=4)
     assert request.evidence[0].dtype == "bfloat16"
 

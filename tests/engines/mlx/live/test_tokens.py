@@ -30,9 +30,9 @@ def test_tokens_and_evidence_equal_those_of_transformers(engines, family):
     both = engines[family]
     rw = both.attach()
     for number, shown in enumerate(both.pictures):
-        with rw.request(beta=0):
+        with rw.using(beta=0):
             base = rw.answer([shown], [QUESTION], max_new_tokens=both.limit)[0]
-        with rw.request() as request:
+        with rw.using() as request:
             edited = rw.answer([shown], [QUESTION], max_new_tokens=both.limit)[0]
         assert base == both.base[number]
         assert edited == both.edited[number]
@@ -103,7 +103,7 @@ def test_the_edit_comes_before_processors_and_samplers(engines):
         seen.append(np.array(logits)[0])
         return logits
 
-    with both.attach().request(trace=True) as request:
+    with both.attach().using(trace=True) as request:
         made = generate(*both.mlx, "", **said(both, logits_processors=[keep]))
     assert tuple(made.token_ids) == both.edited[0].tokens
     for number in range(3):
@@ -125,7 +125,7 @@ def test_every_request_has_its_own_beta(engines):
     both = engines["llava"]
     rw = both.attach()
     with rw:
-        with rw.request(beta=0.0):
+        with rw.using(beta=0.0):
             assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.base[0].tokens
         assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.edited[0].tokens
     assert tuple(rw.generate("", **said(both)).token_ids) == both.edited[0].tokens
@@ -151,7 +151,7 @@ def test_a_kept_cache_keeps_its_evidence(engines):
     with rw:
         alone = generate(*both.mlx, "", **whole).token_ids
         assert generate(*both.mlx, "", **more).token_ids == alone
-    with rw.request(beta=0.0):
+    with rw.using(beta=0.0):
         assert generate(*both.mlx, "", **whole).token_ids != alone
 
 
@@ -218,7 +218,7 @@ def test_a_forward_without_cache_is_edited_in_every_column(engines):
     inputs = rw.prepare([both.pictures[0]], [QUESTION])
     arguments = [inputs[name] for name in ("input_ids", "pixel_values", "mask")]
     plain = np.array(both.mlx[0](*arguments).logits)
-    with rw.request() as request:
+    with rw.using() as request:
         found = np.array(both.mlx[0](*arguments).logits)
     last = request.evidence[0].positions[-1]
     changed = (plain != found).any(-1)[0]

@@ -95,7 +95,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
     expected = twin_strengths(name, setting.table, dmrr)
     keeper = Keeper()
     given = evidence_for(arm, session, measured.of, number)
-    with session.request(evidence=[given], observer=keeper):
+    with session.using(evidence=[given], observer=keeper):
         session.describe(setting.pictures([records[number]]), records[number].prompt, max_new_tokens=4)
     assert keeper.steps
     for step in keeper.steps:
@@ -137,13 +137,13 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
 def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, donors):
     arm, measured = setting.arms[name], setting.evidence()
     session = attach_variant(setting.model, setting.processor, arm, BETA)
-    served, request = [], session.decoder.request
+    served, run = [], session.decoder.run
 
-    def watched(outer=None, *, evidence=None, **options):
+    def watched(*, evidence=None, **options):
         served.extend(evidence or [])
-        return request(outer, evidence=evidence, **options)
+        return run(evidence=evidence, **options)
 
-    monkeypatch.setattr(session.decoder, "request", watched)
+    monkeypatch.setattr(session.decoder, "run", watched)
     answer(setting.runs, session, arm, measured, tmp_path)
     assert len(served) == 5
     for evidence, donor in zip(served, donors, strict=True):
@@ -267,7 +267,7 @@ def test_a_readout_arm_edits_by_its_own_evidence_table_and_budget(setting, facto
     given = setting.evidence().of(0, arm.table.readout)
     np.testing.assert_allclose(given.at(table.layer).numpy(), evidence, rtol=1e-3, atol=1e-4)
     keeper = Keeper()
-    with session.request(evidence=[given], observer=keeper):
+    with session.using(evidence=[given], observer=keeper):
         session.describe(setting.pictures(first[:1]), prompts[0], max_new_tokens=4)
     expected = np.zeros(VOCABULARY)
     expected[tokens] = np.clip((references - evidence[tokens]) / 0.6, 0, 1)

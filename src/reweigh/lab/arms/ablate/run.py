@@ -15,6 +15,8 @@ import torch
 
 from reweigh.attached import Attached
 from reweigh.calibration.result import Calibration
+from reweigh.engines.pairing import pair
+from reweigh.engines.session import tie
 from reweigh.engines.transformers.answers import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
@@ -35,7 +37,7 @@ from reweigh.lab.arms.ablate.report import BASE, COUNTED, edit_rows
 from reweigh.lab.frame import Frame
 from reweigh.lab.runs.task import Runs
 from reweigh.lab.study import Arm, Batch, Call, Observer, Study, batches, decoder_arm, open_batch
-from reweigh.measuring import measure, pair
+from reweigh.measuring import measure
 from reweigh.memory import Memory
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK
@@ -124,7 +126,8 @@ def attach_variant(model: Any, processor: Any, arm: Variant, beta: float, *, for
     own = beta * arm.factor
     decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
     decoder.name, decoder.options = "reweigh", arm.record()
-    return Attached(model, processor, decoder)
+    session: Attached = tie(decoder)
+    return session
 
 
 FindEvidence = Callable[[int, str], Evidence]

@@ -1,8 +1,9 @@
-"""A request belongs to one caller: its own beta, trace and evidence, beside other requests and base traffic."""
+"""A run belongs to one caller: its own beta, trace and evidence, beside other runs and base traffic."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 
 import numpy as np
@@ -13,7 +14,7 @@ import reweigh
 import twin
 from checkpoints import VOCABULARY
 from reweigh.engines.base import Decoder
-from reweigh.engines.session import Session
+from reweigh.engines.session import tie
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from sameness import assert_differ, assert_same
 
@@ -47,10 +48,10 @@ def test_each_row_has_its_own_beta(case, beams):
     inputs = case.inputs([1, 2, 3], TEXTS)
     betas = [BETA, 0.0, 0.5]
     rw, options = attach(case), {"num_beams": beams}
-    with rw.request(beta=betas):
+    with rw.using(beta=betas):
         mixed = generate(case, inputs, **options)
     for row, beta in enumerate(betas):
-        with rw.request(beta=beta):
+        with rw.using(beta=beta):
             alone = generate(case, inputs, **options)
         rows = slice(row * beams, (row + 1) * beams)
         assert torch.equal(mixed.sequences[row], alone.sequences[row])
@@ -70,66 +71,67 @@ def test_a_row_without_image_needs_a_beta_too(case):
     base = generate(case, inputs)
     with rw:
         expected = generate(case, inputs)
-    with rw.request(beta=[7.0, BETA]):
+    with rw.using(beta=[7.0, BETA]):
         assert_same(generate(case, inputs), expected)
-    with rw.request(beta=[BETA, 0.0]):
+    with rw.using(beta=[BETA, 0.0]):
         assert_same(generate(case, inputs), base)
     with (
         pytest.raises(InputError, match="3 betas"),
-        rw.request(beta=[1] * 3),
+        rw.using(beta=[1] * 3),
     ):
         generate(case, inputs)
-    with pytest.raises(InputError, match="beta"), rw.request(beta=[1.0, -1.0]):
+    with pytest.raises(InputError, match="beta"), rw.using(beta=[1.0, -1.0]):
         pass
 
 
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_block_without_a_trace_says_how_to_get_one(case):
+    with attach(case).using() as run, pytest.raises(InputError, match="trace") as caught:
+        _ = run.trace
+    assert "using(trace=True)" in caught.value.hint
+
+
 @pytest.mark.parametrize("family", ["llava", "instructblip"])
-def test_nested_requests_take_what_they_do_not_say_from_the_outer_one(case):
+def test_a_call_inside_a_block_takes_its_settings(case):
     inputs = case.inputs()
     rw = attach(case)
     base = generate(case, inputs)
     with rw:
         edited = generate(case, inputs)
-    with rw.request(beta=0.0) as outer:
-        assert_same(generate(case, inputs), base)
-        with rw.request(trace=True) as inner:
-            assert inner.beta == outer.beta == 0.0
-            assert_same(generate(case, inputs), base)
-        with rw.request(beta=BETA):
-            assert_same(generate(case, inputs), edited)
-        assert_same(generate(case, inputs), base)
-        with rw:
-            assert_same(generate(case, inputs), base)
-    with rw:
-        assert_same(generate(case, inputs), edited)
+    fixed = {"do_sample": False, "max_new_tokens": STEPS, "min_new_tokens": STEPS}
+    assert torch.equal(rw.generate(**inputs, **fixed), edited.sequences)
+    with rw.using(beta=0.0, trace=True) as run:
+        assert torch.equal(rw.generate(**inputs, **fixed), base.sequences)
+        assert len(run.trace) == STEPS
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_a_nested_request_chooses_a_layer_of_the_outer_ones_table(case, tmp_path):
-    for number in (1, 2):
-        twin.table(VOCABULARY, layer=number, seed=7).save_pretrained(tmp_path)
-    rw = attach(case, force=True)
-    with rw.request(table=tmp_path, layer=2), rw.request(layer=1) as inner:
-        assert inner.table.layer == 1
-        assert inner.table.fingerprint == twin.table(VOCABULARY, layer=1, seed=7).fingerprint
-
-
-@pytest.mark.parametrize("family", ["llava"])
-def test_an_outer_trace_sees_what_inner_requests_decode(case):
+def test_blocks_of_one_model_do_not_nest(case):
     inputs = case.inputs()
     rw = attach(case)
-    with rw.request(trace=True) as outer:
-        generate(case, inputs)
-        with rw.request(beta=0.5, trace=True) as inner:
-            generate(case, inputs, max_new_tokens=2, min_new_tokens=2)
-        generate(case, inputs, max_new_tokens=3, min_new_tokens=3)
-    assert len(inner.trace) == 2
-    assert len(outer.trace) == STEPS + 2 + 3
-    assert inner.trace.beta == 0.5
-    shifts = [row.shift for step in inner.trace.steps() for row in step.candidates]
-    assert max(shifts) <= 0.5 < max(row.shift for step in outer.trace.steps() for row in step.candidates)
-    with rw.request() as untraced, pytest.raises(InputError, match="trace"):
-        _ = untraced.trace
+    with rw:
+        edited = generate(case, inputs)
+    for inner, words in (
+        (rw, "this decoder"),
+        (rw.using(beta=0.0), "this decoder"),
+        (attach(case), "another"),
+    ):
+        with rw:
+            with pytest.raises(UnsupportedError, match=words), inner:
+                pass
+            assert_same(generate(case, inputs), edited)
+    assert len(case.model._forward_hooks) == 0
+    with pytest.raises(InputError, match="'beta'"):
+        Decoder(rw.decoder.anatomy).run(beta=1.0)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_block_may_use_another_table(case, tmp_path):
+    one = twin.table(VOCABULARY, layer=1, seed=7)
+    one.save_pretrained(tmp_path)
+    for table in (one, tmp_path):
+        with attach(case, force=True).using(table=table) as run:
+            assert (run.table.layer, run.table.fingerprint) == (1, one.fingerprint)
 
 
 def run_threads(*jobs):
@@ -160,7 +162,7 @@ def test_base_and_edited_traffic_share_a_model_at_the_same_time(case):
 
     def traced(x, steps):
         def job():
-            with rw.request(trace=True) as request:
+            with rw.using(trace=True) as request:
                 for _ in range(3):
                     found = generate(case, x, max_new_tokens=steps, min_new_tokens=steps)
             return found, len(request.trace)
@@ -178,7 +180,7 @@ def test_base_and_edited_traffic_share_a_model_at_the_same_time(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_tasks_of_one_thread_have_their_own_requests(case):
+def test_tasks_of_one_thread_have_their_own_runs(case):
     inputs = case.inputs()
     rw = attach(case)
     base = generate(case, inputs)
@@ -189,7 +191,7 @@ def test_tasks_of_one_thread_have_their_own_requests(case):
         if beta is None:
             await asyncio.sleep(0)
             return generate(case, inputs), None
-        with rw.request(beta=beta, trace=True) as request:
+        with rw.using(beta=beta, trace=True) as request:
             for _ in range(pauses):  # others open, decode and close in between
                 await asyncio.sleep(0)
             inside = await asyncio.to_thread(generate, case, inputs)
@@ -207,7 +209,7 @@ def test_tasks_of_one_thread_have_their_own_requests(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_a_task_that_outlives_its_request_is_not_edited_by_another(case):
+def test_a_task_that_outlives_its_block_is_not_edited_by_another(case):
     """Its copied context still holds the closed request; whether others have one open must not matter."""
     inputs = case.inputs()
     rw = attach(case)
@@ -231,72 +233,14 @@ def test_a_task_that_outlives_its_request_is_not_edited_by_another(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_generators_may_be_read_in_turn(case):
-    """Each generator opens a request and hands out texts; they end in the order they began."""
-    inputs = case.inputs()
-    rw = attach(case)
-    base = generate(case, inputs)
-
-    def texts(beta):
-        with rw.request(beta=beta):
-            for _ in range(2):
-                yield generate(case, inputs)
-
-    first, second = texts(BETA), texts(0.5)
-    next(first), next(second), next(first)
-    assert next(first, None) is None
-    next(second)
-    assert next(second, None) is None
-    assert_same(generate(case, inputs), base)
-    with attach(case).request(beta=0.0):
-        assert_same(generate(case, inputs), base)
-
-
-@pytest.mark.parametrize("family", ["llava"])
-def test_what_opens_a_request_may_be_entered_again_and_anew(case):
-    inputs = case.inputs()
-    rw = attach(case)
-    base = generate(case, inputs)
-    opening = rw.request(trace=True)
-    lengths = []
-    for _ in range(2):
-        with opening as request:
-            generate(case, inputs)
-        lengths.append(len(request.trace))
-        assert_same(generate(case, inputs), base)
-    with opening as outer, opening as inner:
-        generate(case, inputs)
-    assert [*lengths, len(outer.trace), len(inner.trace)] == [STEPS] * 4
-    assert_same(generate(case, inputs), base)
-
-
-@pytest.mark.parametrize("family", ["llava"])
-def test_a_session_closes_its_own_request_whatever_was_opened_since(case):
-    inputs = case.inputs()
-    rw = attach(case)
-    base = generate(case, inputs)
-    rw.__enter__()
-    later = rw.request(beta=0.0)
-    later.__enter__()
-    rw.__exit__(None, None, None)
-    assert_same(generate(case, inputs), base)  # the later one, which is still open
-    later.__exit__(None, None, None)
-    assert_same(generate(case, inputs), base)
-    with attach(case):  # nothing is left open for it to nest in
-        assert_differ(generate(case, inputs), base)
-    with pytest.raises(ReweighError, match="open"):
-        rw.__exit__(None, None, None)
-
-
-@pytest.mark.parametrize("family", ["llava"])
 @pytest.mark.parametrize("plain", [True, False])
-def test_an_asynchronous_generator_may_be_closed_by_another_task(case, plain):
+def test_an_asynchronous_generator_may_be_closed_by_a_task_of_its_reader(case, plain):
     inputs = case.inputs()
     rw = attach(case)
     base = generate(case, inputs)
 
     async def texts():
-        with rw if plain else rw.request():
+        with rw if plain else rw.using():
             while True:
                 yield generate(case, inputs)
 
@@ -312,7 +256,22 @@ def test_an_asynchronous_generator_may_be_closed_by_another_task(case, plain):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_evidence_may_be_measured_while_a_request_is_open(case):
+def test_a_block_is_left_where_it_was_entered(case):
+    inputs = case.inputs()
+    rw, elsewhere = attach(case), contextvars.copy_context()
+    base = generate(case, inputs)
+    elsewhere.run(rw.__enter__)
+    with pytest.raises(ReweighError, match="not entered"):
+        rw.__exit__(None, None, None)
+    assert_same(generate(case, inputs), base)
+    assert_differ(elsewhere.run(generate, case, inputs), base)
+    elsewhere.run(rw.__exit__, None, None, None)
+    assert_same(elsewhere.run(generate, case, inputs), base)
+    assert not case.model._forward_hooks
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_evidence_may_be_measured_inside_a_block(case):
     inputs, other = case.inputs([1]), case.inputs([2], [TEXTS[0]])
     rw = attach(case)
     [alone] = reweigh.measure(case.model, other, layers=[rw.layer])
@@ -333,8 +292,8 @@ def test_evidence_may_be_measured_while_a_request_is_open(case):
         ({"observer": 3}, "observer"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused_when_the_request_opens(case, options, message):
-    with pytest.raises(InputError, match=message), attach(case).request(**options):
+def test_options_that_cannot_be_used_are_refused_at_once(case, options, message):
+    with pytest.raises(InputError, match=message), attach(case).using(**options):
         pass
 
 
@@ -368,33 +327,23 @@ def test_a_decoder_may_generate_inside_a_generation(case):
     assert_differ(plain, edited)
     for session, expected in ((None, plain), (rw, edited)):
         decoder = Describing(rw.decoder.anatomy, case, other, session)
-        with Session(case.model, case.processor, decoder):
+        with tie(decoder):
             assert_same(generate(case, inputs), base)
         assert len(decoder.said) == 1
         assert_same(decoder.said[0], expected)
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_a_request_of_another_decoder_does_not_nest(case):
-    rw = attach(case)
-    with rw, pytest.raises(UnsupportedError, match="another decoder"), attach(case):
-        pass
-    with pytest.raises(InputError, match="'beta'"):
-        Decoder(rw.decoder.anatomy).request(beta=1.0)
-
-
-@pytest.mark.parametrize("family", ["llava"])
-def test_the_evidence_of_a_request_is_that_of_its_own_prompt(case):
+def test_the_evidence_of_a_run_is_that_of_its_own_prompt(case):
     inputs = [case.inputs([1]), case.inputs([2, None], TEXTS[:2])]
     rw = attach(case)
-    with rw.request() as outer:
+    with rw.using() as run:
+        assert run.evidence == []
         generate(case, inputs[0])
-        with rw.request() as inner:
-            assert inner.evidence == []
-            generate(case, inputs[1])
-        latest = outer.evidence
+        first = run.evidence
+        generate(case, inputs[1])
     expected = twin.evidence(case.model, inputs[1], rw.layer)
-    assert [row is None for row in inner.evidence] == [False, True]
-    found = inner.evidence[0]
+    assert len(first) == 1
+    assert [row is None for row in run.evidence] == [False, True]
+    found = run.evidence[0]
     np.testing.assert_allclose(found.values[0], expected[0][list(found.tokens)], atol=1e-6)
-    assert torch.equal(latest[0].values, found.values)
