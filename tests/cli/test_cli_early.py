@@ -141,3 +141,59 @@ def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path)
 def test_a_picture_that_cannot_be_read_is_reported_for_any_model(tmp_path):
     with pytest.raises(ImageError, match="gone"):
         common.require_pictures("another/model", [tmp_path / "gone.png"])
+
+
+def test_a_misspelt_option_is_found_before_a_picture_is_drawn(unloaded, tmp_path):
+    done = unloaded("compare", "world", "-m", "vcd", "--method-option", "vcd.alhpa=1", "-o", tmp_path / "out")
+    assert "alhpa" in done.err
+    assert not list(tmp_path.rglob("*.png"))
+
+
+@pytest.mark.parametrize("command", [["ablate"], ["tune"], ["study", "all"]])
+def test_a_benchmark_without_the_figures_is_refused_before_its_data_are_asked_for(
+    unloaded, tmp_path, command
+):
+    for name in ("mmhal", "pope"):
+        done = unloaded(*command, "world", "-b", name, "-o", tmp_path / "out")
+        assert "chair_s" in done.err
+        assert "reweigh data" not in done.err
+
+
+@pytest.mark.parametrize("command", ["ablate", "tune", "study"])
+def test_the_help_offers_only_benchmarks_that_the_command_accepts(cli, command):
+    from reweigh.lab.tasks import BENCHMARKS
+
+    offered = cli(command, "-h").out.split("--benchmark")[1].split("--out")[0]
+    names = {name for name in BENCHMARKS if name in offered.replace(",", " ").replace("`", " ").split()}
+    assert names == {"chair", "objects", "world"}
+
+
+def test_studies_are_listed_as_json(cli):
+    listed = cli("study", "list", "--json").json
+    assert [one["study"] for one in listed][:2] == ["scale", "rescaling"]
+    assert all(one["title"] and one["place"] for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("given", "count"), [([], 500), (["--quick"], 100), (["--quick", "--scenes", "500"], 500)]
+)
+def test_the_demo_describes_as_many_scenes_as_were_asked_for(cli, monkeypatch, tmp_path, given, count):
+    class Asked(Exception):
+        pass
+
+    def run(*, count, quick):
+        raise Asked(count)
+
+    monkeypatch.setattr("reweigh.lab.arms.demo.run", run)
+    done = cli("demo", *given, "-o", tmp_path / "report.html")
+    assert f"Asked: {count}" in done.err
+
+
+def test_an_evaluation_draws_into_its_own_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("REWEIGH_DATA", str(tmp_path / "data"))
+    done = cli(
+        "eval", "run", "world", "-b", "world", "--limit", 1, "--decoder", "base", "-o", tmp_path / "out"
+    )
+    assert done.code == 0, done.err
+    assert list((tmp_path / "out" / "pictures").rglob("*.png"))
+    assert not (tmp_path / "data").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
+from reweigh.cli.options import CAPTIONED, ExperimentOptions, grouped
 
 app = typer.Typer(add_completion=False)
 
@@ -24,7 +24,7 @@ def ablate(
         None,
         help="Images that the table was calibrated on, for arms with other readouts; drawn for `world`.",
     ),
-    benchmark: str = BENCHMARK,
+    benchmark: str = CAPTIONED,
     out: Path = typer.Option(Path("ablation"), "--out", "-o", help=common.RESUMES),
     setup: ExperimentOptions,
     point: common.Point,
@@ -40,8 +40,7 @@ def ablate(
 
     kinds = parse_arms(arms)
     claim_report(out, FILES)
-    task = setup.task(benchmark, drawings=out / "pictures")
-    task.require(FIGURES, "an ablation")
+    task = setup.task(benchmark, drawings=out / "pictures", needs=FIGURES, why="an ablation")
     task.require_records()
     where = point.of(setup.model)
     loaded = setup.load(setup.model)

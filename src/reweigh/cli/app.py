@@ -87,8 +87,9 @@ def _add_options(command: Any, options: list[Any]) -> None:
         own = [copy.copy(one) for one in options]
         for one in own:
             one.expose_value = False
-            one.rich_help_panel = "Every command"
+            one.hidden = True  # the help of `reweigh` has them once
         command.params = [*command.params, *own]
+        command.epilog = "--json, --plugin, --overwrite, --verbose and --quiet follow any command: reweigh -h"
 
 
 app = typer.Typer(

@@ -98,9 +98,9 @@ def compare(
     if unsteered:
         steer.claim_files(out / STEERING)
         steer.fill_in(options, out / STEERING)
+    _add_table(options, setup, table)
     tasks = [_task(name, setup, out) for name in benchmarks]
     tuning = _tuning_task(benchmarks[0], setup, tuning_limit, out) if tune_all or unsteered else None
-    _add_table(options, setup, table)
     for given in options.values():
         require_apart(given, tasks)
     if tuning is not None:

@@ -17,9 +17,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def demo(
-    scenes: int = typer.Option(500, min=10, help="Evaluation scenes to describe."),
+    scenes: int | None = typer.Option(
+        None, min=10, help="Evaluation scenes to describe; by default 500, or 100 with --quick."
+    ),
     quick: bool = typer.Option(
-        False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
+        False, "--quick", help="Use the shipped reference table instead of calibrating."
     ),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="HTML file for the page."),
 ) -> None:
@@ -33,7 +35,7 @@ def demo(
     from reweigh.lab.arms.demo import build_page, run, trace_case
 
     claim([out])
-    count = min(scenes, 100) if quick and scenes == 500 else scenes
+    count = scenes or (100 if quick else 500)
     outcome = run(count=count, quick=quick)
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]

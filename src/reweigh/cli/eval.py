@@ -26,7 +26,6 @@ from reweigh.cli.options import (
     split_images,
 )
 from reweigh.files.outputs import claim
-from reweigh.options import typed_options
 
 if TYPE_CHECKING:
     from reweigh.lab.runs.results import Scored
@@ -146,24 +145,17 @@ def diff(
     first: Path = typer.Argument(help="Scored run folder, e.g. of the base model."),
     second: Path = typer.Argument(help="Scored run folder to compare with it."),
     out: Path = typer.Option(None, "--out", "-o", help="File for a page with both runs side by side."),
-    option: list[str] = typer.Option(
-        [],
-        "--option",
-        metavar="NAME=VALUE",
-        help="images=DIR: folder with the images for the page, if they are elsewhere.",
-    ),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
     from reweigh.lab.runs.diff import diff_runs
     from reweigh.lab.views.evaluation import comparison_page, difference_table, mention_table
 
     claim([] if out is None else [out])
-    images = typed_options(option, {"images": Path}, "option").get("images")
     pair = diff_runs(first, second)
     shown = [table for table in (difference_table(pair), mention_table(pair)) if table is not None]
     common.show(pair.to_json(), lambda: common.console().print(*shown))
     if out is not None:
-        comparison_page(pair, pair.first.image_finder(images=images)).write(out)
+        comparison_page(pair, pair.first.image_finder()).write(out)
         common.finish(out, then=f"open {out}")
 
 

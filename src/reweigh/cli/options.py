@@ -39,6 +39,13 @@ BENCHMARK = typer.Option(
     "-b",
     help="chair, amber-generative, pope, mmhal, mmvet, or objects for pictures of your own; `world` needs none.",
 )
+CAPTIONED = typer.Option(
+    None,
+    "--benchmark",
+    "-b",
+    help="chair, or objects for pictures of your own; `world` needs none.",
+)
+"""A benchmark of descriptions whose objects are scored."""
 DATA = typer.Option(None, help="Folder with the benchmark's files; by default that of `reweigh data`.")
 OPTION = typer.Option(
     [],
@@ -146,11 +153,19 @@ class ExperimentOptions(common.Loading):
         *,
         drawings: Path | None = None,
         preset: Mapping[str, Any] | None = None,
+        needs: tuple[str, ...] = (),
+        why: str = "",
     ) -> Task:
-        """Open a benchmark; options of the user override those in ``preset``."""
-        from reweigh.lab.runs.task import open_task
+        """Open a benchmark; options of the user override those in ``preset``.
+
+        One without the figures that are needed is refused before its data are looked for.
+        """
+        from reweigh.lab.runs.task import open_task, require_figures
+        from reweigh.lab.tasks import find_benchmark
 
         name = self.benchmark(benchmark)
+        if declared := [info.name for info in find_benchmark(name).metrics]:
+            require_figures(name, declared, needs, why)
         options, images = split_images(name, self.option)
         task = open_task(
             name,
@@ -161,6 +176,7 @@ class ExperimentOptions(common.Loading):
             seed=self.seed,
             drawings=drawings,
         )
+        task.require(needs, why)
         return task.with_length(self.max_new_tokens)
 
     def runs(self, task: Task, loaded: tuple[Any, Any] | None = None) -> Runs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
+from reweigh.cli.options import CAPTIONED, ExperimentOptions, grouped
 
 if TYPE_CHECKING:
     from reweigh.lab.paper.study import Outcome
@@ -38,7 +38,7 @@ def study(
         None,
         help="Folder or manifest of the images that the table was calibrated on; drawn for `world`.",
     ),
-    benchmark: str = BENCHMARK,
+    benchmark: str = CAPTIONED,
     out: Path = typer.Option(Path("study"), "--out", "-o", help=common.RESUMES),
     paper: bool = typer.Option(
         False,
@@ -58,8 +58,11 @@ def study(
     from reweigh.lab.paper.analyses import STUDIES
 
     if name == "list":
-        for one in STUDIES:
-            typer.echo(f"{one:<14} {STUDIES[one].title} ({STUDIES[one].place()})")
+        listed = [
+            {"study": one, "title": STUDIES[one].title, "place": STUDIES[one].place()} for one in STUDIES
+        ]
+        lines = ("{study:<14} {title} ({place})".format(**one) for one in listed)
+        common.show(listed, lambda: typer.echo("\n".join(lines)))
         return
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
@@ -76,7 +79,9 @@ def study(
         claim_study(out / one, STUDIES[one])
     if paper:
         claim_paper(out / "paper")
-    task = setup.task(benchmark, drawings=out / "pictures" / "evaluation")
+    task = setup.task(
+        benchmark, drawings=out / "pictures" / "evaluation", needs=("chair_s", "chair_i"), why="a study"
+    )
     with only_one(out):
         loaded = setup.load(setup.model)
         runs = setup.runs(task, loaded)

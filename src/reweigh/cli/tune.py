@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.options import BENCHMARK, ExperimentOptions, grouped
+from reweigh.cli.options import CAPTIONED, ExperimentOptions, grouped
 
 if TYPE_CHECKING:
     from reweigh.lab.arms.tune.report import Search
@@ -24,7 +24,7 @@ def tune(
     layers: str = typer.Option(None, help="Layers, separated by commas; by default those of the table."),
     betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Betas of the grid, separated by commas."),
     bound: float = typer.Option(0.5, min=0.0, help="Largest accepted loss of F1, in points."),
-    benchmark: str = BENCHMARK,
+    benchmark: str = CAPTIONED,
     out: Path = typer.Option(Path("tuning"), "--out", "-o", help=common.RESUMES),
     setup: ExperimentOptions,
     table: str = common.TABLE,
@@ -87,7 +87,7 @@ def _task(setup: ExperimentOptions, benchmark: str | None, out: Path) -> Task:
     from reweigh.lab.tasks import find_benchmark
 
     name = setup.benchmark(benchmark)
-    task = setup.task(name, drawings=out / "pictures", preset=find_benchmark(name).tuning_options)
-    task.require(FIGURES, "tuning")
+    preset = find_benchmark(name).tuning_options
+    task = setup.task(name, drawings=out / "pictures", preset=preset, needs=FIGURES, why="tuning")
     task.require_records()
     return task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,7 @@ class Task:
 
     def require(self, figures: tuple[str, ...], why: str) -> None:
         """Refuse a benchmark without certain figures."""
-        given = self.bench.summarize([]).metrics
-        if missing := [name for name in figures if name not in given]:
-            raise InputError(
-                f"{self.name} has no {missing[0]}, which {why} needs", hint="-b world, chair or objects"
-            )
+        require_figures(self.name, self.bench.summarize([]).metrics, figures, why)
 
     def pictures(self) -> dict[str, str]:
         """Return the records by the content of their pictures: a hash, and the first id that has it."""
@@ -84,6 +80,12 @@ class Task:
         """Refuse a benchmark without records."""
         if not self.records:
             raise InputError(f"{self.name} has no records to answer", hint="check --limit and --option")
+
+
+def require_figures(name: str, known: Collection[str], figures: tuple[str, ...], why: str) -> None:
+    """Refuse a benchmark whose known figures lack one that is needed."""
+    if missing := [figure for figure in figures if figure not in known]:
+        raise InputError(f"{name} has no {missing[0]}, which {why} needs", hint="-b world, chair or objects")
 
 
 @dataclass(frozen=True)
