@@ -153,6 +153,31 @@ def gemma4() -> Made:
     return hf.Gemma4ForConditionalGeneration(config), {**inputs, "mm_token_type_ids": marks}
 
 
+def gemma4_unified() -> Made:
+    """Without a vision tower; the last two of four blocks reuse the keys of earlier ones."""
+    decoder = text(
+        "gemma4_unified_text",
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        num_kv_shared_layers=2,
+        head_dim=12,
+        global_head_dim=12,
+        sliding_window=8,
+        pad_token_id=0,
+    )
+    vision = {"patch_size": PATCH, "pooling_kernel_size": 1, "mm_posemb_size": 16}
+    config = hf.Gemma4UnifiedConfig(
+        text_config=decoder,
+        vision_config={**vision, "mm_embed_dim": WIDTH, "output_proj_dims": WIDTH},
+        audio_config=None,
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+    )
+    grid = torch.tensor([[[column, row] for row in range(2) for column in range(3)]])
+    inputs = sequence(6, pixel_values=pixels(1, 6, 3 * PATCH**2).sigmoid(), image_position_ids=grid)
+    marks = (inputs["input_ids"] == IMAGE).int()
+    return hf.Gemma4UnifiedForConditionalGeneration(config), {**inputs, "mm_token_type_ids": marks}
+
+
 def molmo2() -> Made:
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
     vision = {**VISION, **heads, "image_size": [SIDE, SIDE], "patch_size": PATCH}
@@ -257,6 +282,7 @@ def nemotron_h_omni() -> Made:
 
 BUILDERS: dict[str, tuple[Callable[[], Made], str]] = {
     "gemma4_31b": (gemma4, "Gemma4Config"),
+    "gemma4_unified": (gemma4_unified, "Gemma4UnifiedConfig"),
     "glm46v": (glm46v, "Glm46VConfig"),
     "glm4v_moe": (glm4v_moe, "Glm4vMoeConfig"),
     "granite4_vision": (granite4_vision, "Granite4VisionConfig"),
