@@ -17,7 +17,10 @@ A message says what was wrong and what was expected; ``hint`` says what to do ne
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ReweighError(Exception):
@@ -92,11 +95,28 @@ class NumericsError(ReweighError):
     """A number that must be finite is not."""
 
 
+def source_folder() -> str:
+    """Return the folder that reweigh was installed from; "." where that is not known."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    root = Path(__file__).parents[2]
+    if (root / "pyproject.toml").is_file():
+        return str(root)
+    try:
+        page = distribution("reweigh").read_text("direct_url.json")
+        address = urlsplit(json.loads(page or "{}").get("url", ""))
+    except (PackageNotFoundError, ValueError):
+        return "."
+    return url2pathname(address.path) if address.scheme == "file" else "."
+
+
 class MissingExtraError(ReweighError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, feature: str, extra: str, missing: str) -> None:
         super().__init__(
             f"{feature} needs {missing}, which is not installed",
-            hint=f"pip install 'reweigh[{extra}]'",
+            hint=f"pip install {shlex.quote(f'{source_folder()}[{extra}]')}",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 from blocks import ROOT, commands, read_blocks
 from typer.testing import CliRunner
@@ -37,6 +39,36 @@ def test_the_three_commands_end_with_a_table_of_a_decoder_that_acts(tutorial):
     for arm in ("base", "vcd", "reweigh", "mine"):
         assert frame.one(arm=arm, figure="unfinished").value == 0
         assert frame.one(arm=arm, figure="empty").value == 0
+
+
+def test_a_method_is_compared_with_another_one_and_every_answer_is_a_row(tutorial):
+    arguments = [
+        "compare",
+        "world",
+        "-m",
+        "base,cut,push",
+        "--against",
+        "cut",
+        "--option",
+        "scenes=3",
+        "--out",
+        "pairs",
+    ]
+    ended = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    assert "Difference to Cut only (control)" in ended.output
+    frame = reweigh.read(tutorial / "pairs")
+    assert frame.about["reference"] == "cut"
+    base, cut = (frame.one(arm=arm, figure="length", against=None).number for arm in ("base", "cut"))
+    assert frame.one(arm="base", figure="length", against="cut").number == pytest.approx(base - cut)
+    with (tutorial / "pairs" / "pictures.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9
+    assert len({(row["method"], row["picture"]) for row in rows}) == 9
+    assert sum(int(row["captions"]) for row in rows) == 9
+    assert all(row["text"].endswith(".") for row in rows)
+    unknown = CliRunner().invoke(app, [*arguments, "--against", "vcd"])
+    assert "vcd" in str(unknown.exception)
 
 
 def test_a_limit_that_cuts_every_text_is_named_for_every_method(tutorial):

@@ -142,5 +142,5 @@ def outside_engine(name: str) -> Any:
         return entry.load()
     raise UnsupportedError(
         f"no installed package offers the engine {name}",
-        hint=f"pip install reweigh-{name} in an environment of its own",
+        hint=f"pip install ./{name}, in the folder of reweigh's source and in an environment of its own",
     )

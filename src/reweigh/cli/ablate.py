@@ -68,7 +68,8 @@ def ablate(
     report = Ablation(found, planned, about).report()
     written = report.write(out)
     common.show_report(report)
+    same = common.same(setup.model, benchmark=benchmark, table=point.table)
     common.finish(
         *written,
-        then=f"reweigh study all {common.same(setup.model, benchmark=benchmark, table=point.table)} --paper --results {out}",
+        then=f"reweigh study all {same} --paper --results {common.quoted(out)}",
     )

@@ -105,9 +105,11 @@ def calibrate(
     said = f", {len(done.skipped)} skipped, {len(done.observations):,} observations"
     show_tables(done, out, more, said)
     if shard == "1/1":
-        common.finish(out, then=f"reweigh describe {model} PICTURE --table {out}")
+        common.finish(
+            out, then=f"reweigh describe {common.quoted(model)} PICTURE --table {common.quoted(out)}"
+        )
     else:
-        common.finish(out, then=f"reweigh table merge {out} PART ... -o TABLE")
+        common.finish(out, then=f"reweigh table merge {common.quoted(out)} PART ... -o TABLE")
 
 
 def _open_calibrator(

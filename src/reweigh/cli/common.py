@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -306,7 +307,13 @@ def show_report(report: Report) -> None:
 
 def same(model: str, **options: str | None) -> str:
     """Join the model and the options that were given, for the command to run next."""
-    return " ".join([model, *(f"--{name} {value}" for name, value in options.items() if value is not None)])
+    given = (f"--{name} {quoted(value)}" for name, value in options.items() if value is not None)
+    return " ".join([quoted(model), *given])
+
+
+def quoted(word: object) -> str:
+    """Quote a path or another word of a command to run next, as a shell needs it."""
+    return shlex.quote(str(word))
 
 
 def finish(*written: Path | str, then: str | None = None) -> None:

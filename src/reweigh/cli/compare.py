@@ -11,7 +11,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.options import RAY, REGIME, ExperimentOptions, grouped, open_cluster, require_apart
-from reweigh.errors import InputError
+from reweigh.errors import InputError, require_known
 
 if TYPE_CHECKING:
     from reweigh.lab.arms.compare.methods import Method
@@ -48,6 +48,7 @@ def compare(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
     ),
     regime: str = REGIME,
+    against: str = typer.Option(None, help="Method that the others are compared with; by default the base."),
     tune_all: bool = typer.Option(
         False,
         "--tune-all",
@@ -64,6 +65,7 @@ def compare(
     What asd, vti, nullu and projectaway need from labeled images is made from tuning records unless it is given.
     """
     from reweigh.files.artifacts import only_one
+    from reweigh.files.outputs import write_output
     from reweigh.lab.arms import steer
     from reweigh.lab.arms.compare.methods import (
         make_method,
@@ -71,7 +73,7 @@ def compare(
         parse_options,
         standard_methods,
     )
-    from reweigh.lab.arms.compare.report import FILES
+    from reweigh.lab.arms.compare.report import FILES, PICTURES
     from reweigh.lab.arms.compare.run import compare as run
     from reweigh.lab.arms.tune_all import add_tuning, note, write_frontier
     from reweigh.lab.tasks.base import find_benchmark
@@ -88,13 +90,15 @@ def compare(
     for name, given in parse_options(method_option, list(options)).items():
         options[name] |= given
     options = {name: {"regime": regime, **given} for name, given in options.items()}
+    if against is not None:
+        require_known("method to compare with", [against], options)
     if setup.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
     unsteered = steer.missing(options)
     if ray is not None and (tune_all or unsteered):
         wanted = "--tune-all" if tune_all else f"making directions for {unsteered[0]}"
         raise InputError(f"{wanted} does not run on a cluster", hint="leave out --ray")
-    claim_report(out, FILES)
+    claim_report(out, (*FILES, PICTURES))
     if unsteered:
         steer.claim_files(out / STEERING)
         steer.fill_in(options, out / STEERING)
@@ -109,7 +113,7 @@ def compare(
     tuned: Tuning | None = None
     with only_one(out):
         if ray is not None:
-            made = _on_ray(setup, options, tasks, out, ray)
+            made = _on_ray(setup, options, tasks, out, ray, against)
         else:
             loaded = setup.load(setup.model)
             if tuning is not None:
@@ -125,16 +129,19 @@ def compare(
             else:
                 rows = tuned.methods(loaded, options)
             _print_reasons(rows)
-            made = run(setup.model, rows, [setup.runs(task, loaded) for task in tasks], out)
+            made = run(setup.model, rows, [setup.runs(task, loaded) for task in tasks], out, against=against)
     if tuned is not None:
         made = replace(made, notes=[*made.notes, note(tuned)])
     report = made.report()
     if tuned is not None:
         add_tuning(report.page, tuned)
     files = report.write(out)
+    files.append(write_output(out / PICTURES, made.pictures()))
     files += [] if tuned is None else write_frontier(tuned, out)
     common.show_report(report)
-    common.finish(*files, then=f"open {next((one for one in files if one.suffix == '.html'), out)}")
+    common.finish(
+        *files, then=f"open {common.quoted(next((one for one in files if one.suffix == '.html'), out))}"
+    )
 
 
 def _add_table(options: dict[str, dict[str, Any]], setup: ExperimentOptions, table: str | None) -> None:
@@ -156,6 +163,7 @@ def _on_ray(
     tasks: list[Task],
     out: Path,
     ray: str,
+    against: str | None,
 ) -> Comparison:
     """Compare with the actors of a cluster."""
     from reweigh.lab.arms.compare.on_ray import compare_on
@@ -166,7 +174,9 @@ def _on_ray(
         "template": setup.template,
     }
     runs = [setup.runs(task) for task in tasks]
-    return compare_on(open_cluster(ray), arguments, setup.model, runs, out, tell=_print_reasons)
+    return compare_on(
+        open_cluster(ray), arguments, setup.model, runs, out, against=against, tell=_print_reasons
+    )
 
 
 def _print_reasons(methods: Sequence[Method]) -> None:

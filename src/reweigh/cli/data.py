@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import typer
@@ -72,7 +71,7 @@ def _get(name: str, source: Path | None) -> None:
     uses = [one for one in BENCHMARKS if entry in (BENCHMARKS[one].dataset, BENCHMARKS[one].image_dataset)]
     pictures = folder / entry.content[0] if len(entry.content) == 1 else folder
     ask = f"reweigh eval run MODEL -b {uses[0]} -o RUN" if uses else None
-    common.finish(then=ask or f"reweigh calibrate MODEL {shlex.quote(str(pictures))} -o TABLE")
+    common.finish(then=ask or f"reweigh calibrate MODEL {common.quoted(pictures)} -o TABLE")
 
 
 def _check(name: str) -> None:

@@ -62,7 +62,7 @@ def doctor(
     if not report["parity"]["holds"]:
         raise typer.Exit(1)
     if model != common.WORLD:
-        common.finish(then=f"reweigh calibrate {model} IMAGES -o TABLE")
+        common.finish(then=f"reweigh calibrate {common.quoted(model)} IMAGES -o TABLE")
 
 
 def _check_decoder(

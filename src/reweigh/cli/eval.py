@@ -87,13 +87,16 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     answered = {"out": str(out), "answered_now": new, "records": count}
     if task.bench.judged or not whole:
         common.show(answered, lambda: typer.echo(out))
-        common.finish(then=f"reweigh eval score {out}" + ("" if whole else " and the other parts -o RESULT"))
+        common.finish(
+            then=f"reweigh eval score {common.quoted(out)}"
+            + ("" if whole else " and the other parts -o RESULT")
+        )
         return
     scored = score_paths([out])
     page = write_report(scored, images=task.images)
     _print_caveats(scored, task.bench.remarks)
     common.show({**answered, "results": scored.results}, lambda: _print_score(scored))
-    common.finish(out, page, then=f"reweigh eval diff OTHER_RUN {out}")
+    common.finish(out, page, then=f"reweigh eval diff OTHER_RUN {common.quoted(out)}")
 
 
 @app.command()
@@ -137,7 +140,7 @@ def score(
     page = write_report(run, data=data, images=images)
     _print_caveats(run)
     common.show(run.results, lambda: _print_score(run))
-    common.finish(page, then=f"reweigh eval diff OTHER_RUN {run.folder}")
+    common.finish(page, then=f"reweigh eval diff OTHER_RUN {common.quoted(run.folder)}")
 
 
 @app.command()
@@ -156,7 +159,7 @@ def diff(
     common.show(pair.to_json(), lambda: common.console().print(*shown))
     if out is not None:
         comparison_page(pair, pair.first.image_finder()).write(out)
-        common.finish(out, then=f"open {out}")
+        common.finish(out, then=f"open {common.quoted(out)}")
 
 
 def _on_ray(

@@ -110,7 +110,7 @@ def study(
     found = {"material": material.record(), "studies": [one.to_json() for one in outcomes]}
     common.show(found, lambda: _show(outcomes))
     then = (
-        f"open {written[-1]}"
+        f"open {common.quoted(written[-1])}"
         if paper
         else "the same command with --paper, to see the paper's numbers beside yours"
     )

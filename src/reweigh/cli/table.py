@@ -152,7 +152,7 @@ def _show_difference(first: str, second: str, layer: int | None) -> None:
 
 def _report(calibration: Calibration, out: Path) -> None:
     show_tables(calibration, out)
-    common.finish(out, then=f"reweigh describe MODEL PICTURE --table {out}")
+    common.finish(out, then=f"reweigh describe MODEL PICTURE --table {common.quoted(out)}")
 
 
 def show_tables(

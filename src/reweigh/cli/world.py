@@ -41,4 +41,4 @@ def draw(
     if boxes:
         write_boxes(scenes(split, count, seed), out)
     common.show({"out": str(out), "pictures": written}, lambda: typer.echo(out))
-    common.finish(out, then=f"reweigh describe world {written[0]}")
+    common.finish(out, then=f"reweigh describe world {common.quoted(written[0])}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def load(
         raise InputError(f"dtype {dtype!r} is unknown", hint=f"one of auto, {', '.join(DTYPES)}")
     if target != "auto":
         _require_device(target)
+    _require_folder(str(name))
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     placed = {"device_map": "auto"} if target == "auto" else {}
     try:
@@ -68,6 +70,18 @@ def load(
             "and models already in the cache can be used",
         ) from error
     return (model if placed else model.to(target)).eval(), processor
+
+
+def _require_folder(name: str) -> None:
+    """Refuse the path of a folder that does not exist; a Hub id has one slash and starts with a name."""
+    is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1 or "\\" in name
+    if not is_path or Path(name).is_dir():
+        return
+    parent = Path(name).parent
+    there = [one.name for one in parent.iterdir() if one.is_dir()] if parent.is_dir() else []
+    near = difflib.get_close_matches(Path(name).name, there, n=1)
+    hint = f"did you mean {parent / near[0]}?" if near else "give the folder of a checkpoint, or a Hub id"
+    raise InputError(f"there is no folder {name}", hint=hint)
 
 
 def fast_dtype(name: str | Path, device: str, **options: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reweigh.errors import ArtifactError, InputError, MissingExtraError
 from reweigh.lab.estimate import Estimate
+from reweigh.text import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -39,7 +40,7 @@ class Row:
         return {**self.keys, **self.estimate.to_json()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Frame:
     """Rows with the same keys, and what they were made with.
 
@@ -79,6 +80,15 @@ class Frame:
     def keys(self) -> tuple[str, ...]:
         """The names of the keys."""
         return tuple(self.rows[0].keys) if self.rows else ()
+
+    def __repr__(self) -> str:
+        """Name the keys with their values, instead of every row.
+
+        >>> Frame([Row({"arm": arm, "figure": "f1"}, Estimate(1.0)) for arm in ("base", "vcd")])
+        Frame(2 rows; arm: base, vcd; figure: f1)
+        """
+        parts = [f"{key}: {shortened([str(one) for one in self.distinct(key)])}" for key in self.keys]
+        return f"Frame({'; '.join([f'{len(self)} rows', *parts])})"
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -70,7 +70,7 @@ def rows(found, against):
 
 
 FRAME = Frame([*rows(VALUES, None), *rows(CHANGES, "base")])
-CONTRAST = contrast_of(FRAME, METHODS, COLUMNS)
+CONTRAST = contrast_of(FRAME, METHODS, COLUMNS, METHODS[0].name)
 SCORED = {"w": {name: SimpleNamespace(texts={}) for name in ("base", "re weigh")}}
 TABLE = Comparison("llava", METHODS, CONTRAST, SCORED, ["A note."])
 

@@ -262,9 +262,27 @@ def test_only_reweigh_is_timed_with_cached_evidence_and_its_texts_stay(monkeypat
     assert "cached_seconds" not in asking(make_method("base", model, processor, {}).session)(first).note
 
 
+def test_times_of_another_run_are_marked_and_not_shaded():
+    def timed_at(*clocks):
+        return Total(
+            {("w", i): {"clock": one, "seconds": 2.0, "tokens": 1, "peak": 5} for i, one in enumerate(clocks)}
+        )
+
+    base = timed_at("20:44", "20:44", "20:50")  # stopped and resumed
+    assert timed_at("20:44", "20:44", "20:50").over(base)["latency"].reason is None
+    later = timed_at("20:50", "20:50", "20:50").over(base)
+    assert later["latency"].value == 1.0
+    assert later["latency"].reason == later["memory"].reason == "timed in another run than the base (20:50)"
+    assert not later["latency"].map(lambda ratio: ratio + 5).beyond_chance
+    note = _note(
+        {"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=100))}}, None, "here", {"VCD": "20:50"}
+    )
+    assert "timed in another run than greedy, so not comparable: VCD (20:50)" in note
+
+
 @pytest.mark.parametrize(("n", "warned"), [(20, True), (99, True), (100, False), (500, False)])
 def test_a_comparison_says_how_many_records_it_is_of(n, warned):
-    note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None, "of the host")
+    note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None, "of the host", {})
     assert note.startswith(f"{n} records of world")
     assert (f"{n} records are too few, 100 are needed to claim a difference" in note) is warned
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from reweigh.lab.bootstrap import Array, paired, ratio
@@ -22,6 +23,8 @@ from reweigh.peak_memory import peak_bytes, reset_peak
 WARM_UP_TOKENS = 8
 LATENCY, CACHED, MEMORY = "latency", "latency_cached", "memory"
 SECONDS, TOKENS, CACHED_SECONDS = "seconds", "tokens", "cached_seconds"
+CLOCK = "clock"
+"""The key of a batch's note for the process that timed it."""
 CACHED_RECORDS = 100
 """Records of each benchmark that are answered again with cached evidence; the paper times 100 prompts."""
 MEMORY_OF = {"cuda": "allocated on the GPU", "mps": "held by the driver of the GPU"}
@@ -56,6 +59,12 @@ def _peak(device: Any) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else peak_bytes()
+
+
+@cache
+def clock() -> str:
+    """Name this process as a clock: when it first timed something. Only times of one clock are compared."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def memory_of(device: str | None) -> str:
@@ -102,7 +111,7 @@ class Cost(Observer):
     def note(self, call: Call) -> Mapping[str, Any]:
         """Return the cost, and measure it again with cached evidence if the decoder uses evidence."""
         tokens = sum(len(one.tokens) for one in call.answers)
-        note = {SECONDS: self._seconds, TOKENS: tokens, "peak": self._peak}
+        note: dict[str, Any] = {CLOCK: clock(), SECONDS: self._seconds, TOKENS: tokens, "peak": self._peak}
         if call.batch.start < CACHED_RECORDS and (evidence := _evidence(call)) is not None:
             with call.session.using(evidence=evidence), self._timed(call):
                 call.respond(call.inputs)
@@ -130,6 +139,13 @@ class Total:
     """What all batches of one method cost: the notes on them, by benchmark and position."""
 
     notes: Mapping[tuple[str, int], Mapping[str, Any]]
+
+    def other_clock(self, base: Total) -> str | None:
+        """Return the clock of the first batch that was not timed in one run with the base's; None if all were."""
+        for place, note in self.notes.items():
+            if note.get(CLOCK) != base.notes.get(place, {}).get(CLOCK):
+                return str(note.get(CLOCK, "an earlier run"))
+        return None
 
     @property
     def seconds_per_token(self) -> float | None:
@@ -165,6 +181,11 @@ class Total:
         found = {LATENCY: self.latency_over(base), MEMORY: self.memory_over(base)}
         if any(CACHED_SECONDS in note for note in self.notes.values()):
             found[CACHED] = self.latency_over(base, CACHED_SECONDS)
+        if (other := self.other_clock(base)) is not None:
+            apart = f"timed in another run than the base ({other})"
+            found |= {
+                name: replace(one, reason=apart) for name, one in found.items() if one.value is not None
+            }
         return found
 
     def _items(self, keys: list[tuple[str, int]], seconds: str) -> list[Item]:

@@ -58,6 +58,7 @@ def compare_on(
     benchmarks: Sequence[Runs],
     out: Path,
     *,
+    against: str | None = None,
     tell: Callable[[Sequence[Method]], None] = lambda _: None,
 ) -> Comparison:
     """Compare with the actors of a cluster; ``arguments`` are ``open_answerer``'s, ``tell`` receives what they serve.
@@ -68,7 +69,7 @@ def compare_on(
         methods = [Method(**page) for page in pool.described["methods"].values()]
         tell(methods)
         known = [replace(runs, model={**runs.model, **pool.described["model"]}) for runs in benchmarks]
-        return compare(model, methods, known, out, workers=pool)
+        return compare(model, methods, known, out, against=against, workers=pool)
 
 
 def answer_on(

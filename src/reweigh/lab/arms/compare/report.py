@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,8 @@ from reweigh.lab.views.page import Page
 from reweigh.lab.views.report import Report
 from reweigh.lab.views.table import Column, Table
 
+PICTURES = "pictures.csv"
+"""One row for each record and method, beside the frame of figures."""
 FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json")
 CHIEF = "ReWEIGH"
 MIXED = (
@@ -82,6 +86,28 @@ class Comparison:
             *([f"Settings: {'; '.join([*own, f'all others: {DEFAULTS}'])}."] if own else []),
             *(f"{one.title} was not run: {one.reason}." for one in self.methods if one.reason is not None),
         ]
+
+    def pictures(self) -> str:
+        """Return one row for each record and method as CSV: what was counted in its answer, and the answer."""
+        rows = [
+            {
+                "benchmark": name,
+                "method": arm,
+                "id": item.id,
+                "picture": item.image,
+                **item.counts,
+                "text": run.texts[item.id],
+            }
+            for name, found in self.scored.items()
+            for arm, run in found.items()
+            for item in run.items
+        ]
+        columns = list(dict.fromkeys(key for row in rows for key in row if key != "text"))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*columns, "text"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
 
     def runs(self, method: Method) -> dict[str, str]:
         """Return the folders of a method's runs below that of the comparison, by benchmark."""

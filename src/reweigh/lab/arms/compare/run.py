@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reweigh.errors import require_known
 from reweigh.lab.arms.compare.cost import CACHED, CACHED_RECORDS, LATENCY, MEMORY, Total, memory_of
 from reweigh.lab.arms.compare.fluency import broken_share, degenerate
 from reweigh.lab.arms.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of
@@ -32,13 +33,17 @@ def compare(
     benchmarks: Sequence[Runs],
     out: Path,
     *,
+    against: str | None = None,
     workers: Workers | None = None,
 ) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
 
-    ``workers`` answer if the methods have no sessions in this process.
+    ``against`` names the method that the others are compared with, if it is not the base. ``workers`` answer if
+    the methods have no sessions in this process.
     """
-    reference = methods[0].name
+    first = methods[0].name
+    reference = first if against is None else against
+    require_known("method", [reference], [one.name for one in methods if one.reason is None])
     arms = [method.arm() for method in methods if method.reason is None]
     study = Study(
         benchmarks, arms, out, reference=reference, interleave=True, workers=workers, what="comparing"
@@ -52,11 +57,11 @@ def compare(
             noted = study.notes(runs, arm)
             costs[arm.name] |= {(runs.task.name, part): note for part, note in enumerate(noted)}
             broken[runs.task.name][arm.name] = broken_share(noted)
-        rows += text_rows(runs.task.name, scored[runs.task.name], reference)
+        rows += text_rows(runs.task.name, scored[runs.task.name], first)
         for one in scored[runs.task.name].values():
             write_report(one, images=runs.task.images)
     totals = {name: Total(found) for name, found in costs.items()}
-    base = totals[reference]
+    base = totals[first]
     for name, total in totals.items():
         for figure, cost in total.over(base).items():
             rows.append(Row({"benchmark": None, "arm": name, "figure": figure, AGAINST: None}, cost))
@@ -70,14 +75,19 @@ def compare(
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
     frame = Frame(rows, about)
-    notes = [_note(scored, base.seconds_per_token, memory), *_cached_note(frame, methods)]
+    apart = {
+        method.title: other
+        for method in methods
+        if (other := totals[method.name].other_clock(base)) is not None
+    }
+    notes = [_note(scored, base.seconds_per_token, memory, apart), *_cached_note(frame, methods)]
     notes += degenerate(methods, scored, broken)
     for runs in benchmarks:
         base_texts = list(scored[runs.task.name][methods[0].name].texts.values())
         notes += runs.task.bench.remarks(base_texts)
     if any(decoder_of(method.name) in CONTROLS for method in methods):
         notes.append(CONTROLLED)
-    contrast = contrast_of(frame, methods, figure_columns(scored))
+    contrast = contrast_of(frame, methods, figure_columns(scored), reference)
     return Comparison(model, methods, contrast, scored, notes)
 
 
@@ -106,8 +116,10 @@ def figure_columns(scored: Mapping[str, Mapping[str, Scored]]) -> list[tuple[Col
     return columns
 
 
-def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple[Column, Keys]]) -> Contrast:
-    """Compare the methods with the first one by some figures and both kinds of cost."""
+def contrast_of(
+    frame: Frame, methods: Sequence[Method], columns: Sequence[tuple[Column, Keys]], reference: str
+) -> Contrast:
+    """Compare the methods with one of them by some figures and both kinds of cost."""
     costs: list[tuple[Column, Keys]] = [
         (
             Column(title, "lower", 2, unit=RATIO, group=COST, ranked=False),
@@ -116,18 +128,26 @@ def contrast_of(frame: Frame, methods: Sequence[Method], columns: Sequence[tuple
         for figure, title in COLUMNS.items()
     ]
     rows = [(method.title, {"arm": method.name}) for method in methods]
-    return Contrast(frame, rows, [*columns, *costs], reference=methods[0].name)
+    base = [method.name for method in methods].index(reference)
+    versus = "the base" if base == 0 else methods[base].title
+    return Contrast(frame, rows, [*columns, *costs], reference=reference, base=base, versus=versus)
 
 
-def _note(scored: Mapping[str, Mapping[str, Scored]], per_token: float | None, memory: str) -> str:
+def _note(
+    scored: Mapping[str, Mapping[str, Scored]], per_token: float | None, memory: str, apart: Mapping[str, str]
+) -> str:
     counts = {name: next(iter(found.values())).summary.n for name, found in scored.items()}
     records = ", ".join(f"{count:,} records of {name}" for name, count in counts.items())
     few = too_few(min(counts.values()))
     warned = "" if few is None else f" {few[0].upper()}{few[1:]} to claim a difference."
+    how = "methods are interleaved in one run after a warm-up"
+    if apart:
+        listed = ", ".join(f"{title} ({clock})" for title, clock in apart.items())
+        how = f"timed in another run than greedy, so not comparable: {listed}; the others are interleaved with it"
     speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
     return (
-        f"{records}.{warned} Lat. and Mem. are time per token and peak memory ({memory}) relative to greedy; methods are "
-        f"interleaved in one run after a warm-up, and the interval of Lat. draws batches, the same for both.{speed}"
+        f"{records}.{warned} Lat. and Mem. are time per token and peak memory ({memory}) relative to greedy; {how}, and "
+        f"the interval of Lat. draws batches, the same for both.{speed}"
     )
 
 
