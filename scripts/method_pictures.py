@@ -41,7 +41,7 @@ def first_change(rw: Attached, shown: Scene) -> Step:
 
 
 def winners(step: Step) -> list[CandidateRow]:
-    """The word held back and the one written instead."""
+    """The word that was suppressed and the one that was emitted."""
     rows = {row.token: row for row in step.candidates}
     return [rows[token] for token in (step.winner_before, step.winner_after)]
 

@@ -116,7 +116,7 @@ def serve(
     loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
-    """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
+    """Serve a model with the OpenAI API, and a page that shows why each word was emitted or suppressed.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
     with the base model. --layer and --beta are those of the default table; each other table has

@@ -29,7 +29,7 @@ def print_step(recorded: Trace, step: Step, top: int, words: Mapping[int, str]) 
     from reweigh.lab.views.mechanism import visible
     from reweigh.lab.views.table import Cell, Column, Table
 
-    roles = {step.winner_before: "was ahead", step.winner_after: "written"}
+    roles = {step.winner_before: "suppressed", step.winner_after: "emitted"}
     rows: list[list[Cell]] = []
     for row in step.candidates[:top]:
         piece = visible(row.text)

@@ -96,7 +96,7 @@ library_name: transformers
 # ReWEIGH for {model}
 
 A reference table for {model}. With it, the model names fewer objects that are not in the picture: words whose visual
-evidence is below what is normal for them are held back while the model decodes. No training, no second forward pass.
+evidence is below what is normal for them are suppressed while the model decodes. No training, no second forward pass.
 
 ```python
 import reweigh  # pip install reweigh

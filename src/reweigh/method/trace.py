@@ -181,7 +181,7 @@ class Trace:
             for step, lost in self._changed()
         ]
         title = f"{len(self)} steps, layer {self.layer}; steps whose winner the edit changed (row 0)"
-        return grid(title, ("step", "held back (its first piece)", "written instead", "lost logit"), rows)
+        return grid(title, ("step", "suppressed (its first piece)", "emitted", "penalty"), rows)
 
     def word(self, index: int) -> str:
         """Return the whole word that a step of row 0 wrote a piece of; punctuation and blanks as they are."""

@@ -51,8 +51,8 @@ def test_it_says_what_happened() -> None:
     ):
         assert text in said
     assert "no evidence" in said
-    assert "was ahead" in said
-    assert "written" in said
+    assert "suppressed" in said
+    assert "emitted" in said
 
 
 def test_arrows_are_as_long_as_the_shift(tmp_path) -> None:
@@ -95,8 +95,8 @@ def test_any_token_can_be_printed(token: str) -> None:
 
 def test_a_drawing_is_described_in_words() -> None:
     label = ElementTree.fromstring(step_svg(STEP)).get("aria-label") or ""
-    assert "cars 17.00, lowered to 15.90, was ahead" in label
-    assert "traffic 16.34, written" in label
+    assert "cars 17.00, lowered to 15.90, suppressed" in label
+    assert "traffic 16.34, emitted" in label
 
 
 def test_the_words_tell_of_the_candidates_that_are_drawn() -> None:
@@ -111,7 +111,7 @@ def test_a_piece_is_shown_as_the_word_it_begins() -> None:
         step_svg([row(" f", 2.0, 0.0, after_winner=True, word="fire"), row(" car", 1.0, 0.0, word="car")])
     )
     assert "fire" in said
-    assert "written, piece “f”" in said
+    assert "emitted, piece “f”" in said
     assert "piece “car”" not in said
 
 

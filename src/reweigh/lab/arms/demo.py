@@ -209,8 +209,8 @@ def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) ->
     before, after = (outcome.number(arm, "chair_i").value or 0.0 for arm in (BASE, REWEIGH))
     page = Page(
         "ReWEIGH on the embedded model",
-        lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
-        "lack their usual visual evidence held back by at most β.",
+        lead="The same small vision-language model describes the same scenes twice: without ReWEIGH, and with it: "
+        "candidates that lack their usual visual evidence lose at most β.",
         footer=f"Made by `reweigh demo`; model {table.about['identity']['architecture']}, "
         f"table {table.fingerprint[:12]}.",
     )
@@ -241,8 +241,8 @@ def _card(outcome: Demonstration, case: Case) -> Html:
         rows = step.plot_rows(case.words)
         drawing = inline(partial(draw_step, rows=rows), alt=step_alt_text(rows), height=HEIGHT)
         words = (
-            f"Step {step.index}, at which the edit changed the word: “{case.words[step.winner_before]}” was ahead, "
-            f"“{case.words[step.winner_after]}” was written."
+            f"Step {step.index}, at which the edit changed the word: “{case.words[step.winner_before]}” was suppressed, "
+            f"“{case.words[step.winner_after]}” emitted."
         )
         maps = _maps(outcome.session, scene, step, case.words)
     return part("scene", f"Scene {scene.id}", shown, f"In it: {objects}", texts, drawing, words, maps)

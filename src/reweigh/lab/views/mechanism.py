@@ -105,8 +105,8 @@ def _name(row: Candidate) -> str:
 
 def _role(row: Candidate) -> str:
     if row.get("after_winner"):
-        return "written"
-    return "was ahead" if row.get("before_winner") else ""
+        return "emitted"
+    return "suppressed" if row.get("before_winner") else ""
 
 
 def visible(token: str, limit: int = 40) -> str:

@@ -32,7 +32,7 @@ LONG_NAME = 14
 ABREAST = 4
 """A page shows at most this many columns with the interval beside the value; otherwise intervals go below."""
 
-WIDE = 10
+WIDE = 9
 """A page sets tables with more columns in small type."""
 
 ARROWS = {"lower": "↓", "higher": "↑"}
