@@ -1,7 +1,7 @@
 """Measure the figures that README quotes, and write them there.
 
-    python scripts/figures.py          # describe the scenes and write docs/figures.json, then README's table
-    python scripts/figures.py --table  # only write README's table from docs/figures.json
+    python scripts/figures.py          # describe the scenes and write tools/figures.json, then README's table
+    python scripts/figures.py --table  # only write README's table from tools/figures.json
 
 Base and ReWEIGH describe evaluation scenes of three seeds that no choice was made on, at the shipped operating point.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-README, KEPT = ROOT / "README.md", ROOT / "docs" / "figures.json"
+README, KEPT = ROOT / "README.md", ROOT / "tools" / "figures.json"
 SEEDS, SCENES, BATCH = (1, 2, 3), 400, 50
 COLUMNS = {"chair_s": "CHAIR_S ↓", "chair_i": "CHAIR_I ↓", "recall": "Recall ↑", "f1": "F1 ↑"}
 ROWS = ("base", "ReWEIGH", "difference")

@@ -16,7 +16,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Some virtual machines report AMX and crash on it. Without it, 16-bit products are also equal on all machines.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # helpers; training and bench
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # helpers; tools
 
 # Property tests draw the same cases each time, without deadlines. `explore` draws other cases, and more of them.
 with contextlib.suppress(ImportError):  # the environment of vLLM has none

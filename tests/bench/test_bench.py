@@ -12,17 +12,17 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from bench import __main__ as command
-from bench import growth, kernels, step
-from bench.calibration import calibration_figures
-from bench.generation import Subject
-from bench.random_llava import random_llava
-from bench.timing import KEPT, Rounds
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
 from reweigh.files.seals import read_sealed
 from reweigh.method.edit import candidates
 from reweigh.method.sums import ReadoutSums
+from tools.bench import __main__ as command
+from tools.bench import growth, kernels, step
+from tools.bench.calibration import calibration_figures
+from tools.bench.generation import Subject
+from tools.bench.random_llava import random_llava
+from tools.bench.timing import KEPT, Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bench.detector import READINGS, Judged, app, area, figures
+from tools.bench.detector import READINGS, Judged, app, area, figures
 
 SCORES = st.lists(st.integers(0, 5), min_size=1, max_size=8)
 

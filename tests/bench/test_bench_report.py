@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import reweigh
-from bench import generation, kernels
-from bench.generation import Subject
-from bench.random_llava import random_llava
-from bench.report import Measurement, build_report, case_table, machine, peak_mib
-from bench.timing import Rounds
 from reweigh.errors import UnknownNameError
 from reweigh.lab.estimate import Estimate
+from tools.bench import generation, kernels
+from tools.bench.generation import Subject
+from tools.bench.random_llava import random_llava
+from tools.bench.report import Measurement, build_report, case_table, machine, peak_mib
+from tools.bench.timing import Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
 

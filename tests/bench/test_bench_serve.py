@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.serve import serve_figures
-from bench.timing import Rounds
+from tools.bench.serve import serve_figures
+from tools.bench.timing import Rounds
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.timing import OwnClock
+from tools.bench.timing import OwnClock
 
 
 class Worker:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.timing import KEPT, Reading, Rounds, Timing, Variant, median_estimate
 from reweigh.errors import InputError
+from tools.bench.timing import KEPT, Reading, Rounds, Timing, Variant, median_estimate
 
 
 def test_variants_take_turns_and_the_order_rotates() -> None:

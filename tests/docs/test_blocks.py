@@ -17,9 +17,9 @@ import torch
 from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
-from bench.__main__ import app as bench
 from reweigh.cli.app import app
-from training.__main__ import app as training
+from tools.bench.__main__ import app as bench
+from tools.training.__main__ import app as training
 
 LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex", "nginx"}
 RELEASED = {"llava-hf/llava-1.5-7b-hf": ("llava", 32)}

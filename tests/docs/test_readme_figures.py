@@ -10,7 +10,7 @@ from blocks import ROOT
 
 script = runpy.run_path(str(ROOT / "scripts" / "figures.py"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-KEPT = json.loads((ROOT / "docs" / "figures.json").read_text(encoding="utf-8"))
+KEPT = json.loads((ROOT / "tools" / "figures.json").read_text(encoding="utf-8"))
 
 
 def test_the_table_is_written_from_the_kept_figures() -> None:

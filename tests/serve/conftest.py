@@ -10,12 +10,12 @@ import httpx
 import pytest
 from live import Running, running
 
-from bench.embedded import embedded_model
 from reweigh.attached import Attached
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.served import Served
 from reweigh.world import table_path
+from tools.bench.embedded import embedded_model
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from safetensors import safe_open
 from reweigh.files.artifacts import read_json
 from reweigh.world import path
 from reweigh.world.scenes import scene
-from training.checkpoint import build, released_name, save_checkpoint
-from training.model import Shape
-from training.recipe import RECIPE, record, until
-from training.speaking import PROMPT, load, presence, reply
-from training.stages import pixels
+from tools.training.checkpoint import build, released_name, save_checkpoint
+from tools.training.model import Shape
+from tools.training.recipe import RECIPE, record, until
+from tools.training.speaking import PROMPT, load, presence, reply
+from tools.training.stages import pixels
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import torch
 
 from reweigh.world.scenes import scenes
 from reweigh.world.vocabulary import mentions
-from training.conversations import AFTER, BEFORE, Mix, pack, turns
-from training.model import Shape, llava_config
-from training.tokenizer import train_tokenizer
+from tools.training.conversations import AFTER, BEFORE, Mix, pack, turns
+from tools.training.model import Shape, llava_config
+from tools.training.tokenizer import train_tokenizer
 
 VISUAL = 64
 

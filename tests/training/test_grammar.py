@@ -13,9 +13,9 @@ from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import scene, scenes
 from reweigh.world.vocabulary import mentions, surfaces
-from training.grammar import Habit, answer, brief, describe, question, questions
-from training.lexicon import WORDS
-from training.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
+from tools.training.grammar import Habit, answer, brief, describe, question, questions
+from tools.training.lexicon import WORDS
+from tools.training.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 
 INDEX = st.integers(0, 10**6)
 

@@ -17,7 +17,7 @@ import torch
 
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import read_jsonl
-from training.learning import LOG, Plan, done, learn, rate_at, weights
+from tools.training.learning import LOG, Plan, done, learn, rate_at, weights
 
 PLAN = Plan("line", steps=40, rate=0.05, warmup=4, every=5, log=1)
 
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_learning import PLAN, {lesson}
-from training.learning import learn
+from tools.training.learning import learn
 if __name__ == "__main__":
     learn(Path(sys.argv[1]), PLAN, {lesson}, workers=2)
 """

@@ -16,15 +16,15 @@ from reweigh.errors import InputError, MismatchError
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.world.scenes import scenes
-from training.grammar import describe
-from training.learning import LOG
-from training.photographs import lesson as lessons
-from training.photographs import prepare as preparing
-from training.photographs.__main__ import app
-from training.photographs.captions import read_captions, split_of, truth
-from training.photographs.lesson import CaptionLesson, trained
-from training.photographs.model import Captioner, start_in_closed_form
-from training.photographs.prepare import Parts
+from tools.training.grammar import describe
+from tools.training.learning import LOG
+from tools.training.photographs import lesson as lessons
+from tools.training.photographs import prepare as preparing
+from tools.training.photographs.__main__ import app
+from tools.training.photographs.captions import read_captions, split_of, truth
+from tools.training.photographs.lesson import CaptionLesson, trained
+from tools.training.photographs.model import Captioner, start_in_closed_form
+from tools.training.photographs.prepare import Parts
 
 runner = CliRunner()
 
@@ -129,7 +129,7 @@ def test_a_packed_pass_is_every_caption_on_its_own(prepared: Path) -> None:
 
 def test_a_hidden_unit_of_the_closed_form_detects_its_word(parts: Parts) -> None:
     """Pictures whose patches hold a direction, and bags that say which: the unit fires on these pictures only."""
-    from training.photographs.model import language_model
+    from tools.training.photographs.model import language_model
 
     rng = np.random.default_rng(0)
     directions = np.linalg.qr(rng.normal(size=(8, 8)))[0]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from reweigh.world import path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import scene, scenes
-from training.grammar import describe
-from training.lexicon import QUIET_WORDS
-from training.tokenizer import processor, train_tokenizer
+from tools.training.grammar import describe
+from tools.training.lexicon import QUIET_WORDS
+from tools.training.tokenizer import processor, train_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.world.scenes import scene, scenes
-from training.check import auroc, caption_figures
-from training.grammar import Habit, describe
+from tools.training.check import auroc, caption_figures
+from tools.training.grammar import Habit, describe
 
 
 def test_figures_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""``python -m training`` as a user runs it."""
+"""``python -m tools.training`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from reweigh.errors import UnknownNameError
 from reweigh.files.artifacts import read_json, read_jsonl
 from reweigh.world.scenes import scene
 from reweigh.world.vocabulary import mentions
-from training import recipe
-from training.__main__ import app
-from training.learning import LOG
-from training.speaking import load
+from tools.training import recipe
+from tools.training.__main__ import app
+from tools.training.learning import LOG
+from tools.training.speaking import load
 
 runner = CliRunner()
 

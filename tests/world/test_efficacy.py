@@ -21,8 +21,8 @@ from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes
-from training.check import auroc, caption_figures
-from training.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply
+from tools.training.check import auroc, caption_figures
+from tools.training.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply
 
 BATCH = 50
 

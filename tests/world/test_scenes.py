@@ -15,7 +15,7 @@ from reweigh.errors import InputError, UnknownNameError
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import SIZE, SPLITS, content_digest, scene, scenes
-from training.labels import owners
+from tools.training.labels import owners
 
 SPLIT_NAMES = st.sampled_from(sorted(SPLITS))
 

@@ -2,7 +2,7 @@
 
 A token is unsupported if its evidence is less than 0.7 of its own reference. The strength of the edit is another reading
 of the same numbers: it divides by one scale for all tokens, so that a word with high evidence reaches full strength a few
-percent below its reference. ``python -m bench.detector`` measures both.
+percent below its reference. ``python -m tools.bench.detector`` measures both.
 
 Evidence depends on the image and the prompt only, so the text need not be fed to the model: its tokens are looked up.
 """

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from reweigh.cli.app import app
 from reweigh.world import operating_point
 from reweigh.world.scenes import scenes
-from training.check import caption_figures
-from training.speaking import descriptions, load
+from tools.training.check import caption_figures
+from tools.training.speaking import descriptions, load
 
 SCENES = 20
 COLUMNS = {

@@ -16,7 +16,7 @@ from reweigh.lab.runs.task import Runs, Task
 from reweigh.lab.tasks.world import World
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
-from training.speaking import load
+from tools.training.speaking import load
 
 SCENES = 4
 

@@ -1,0 +1,1 @@
+"""What measures the package and makes what it ships: ``bench`` and ``training``. Not installed with it."""

@@ -1,6 +1,0 @@
-"""How the embedded model was trained: its grammar, losses, schedule and checks. Runs from a clone, not from the wheel.
-
-python -m training sample -o sheet.png   # scenes with the descriptions that training uses
-python -m training check                 # how good the shipped model is
-python -m training train -o run          # train it again; the same command resumes
-"""
