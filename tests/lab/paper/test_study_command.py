@@ -87,6 +87,13 @@ def test_studies_of_the_embedded_model(calibrated, tmp_path):
     assert tree(tmp_path / "study") == whole
 
 
+@pytest.mark.slow
+def test_a_study_that_reads_no_calibration_images_does_not_describe_them(calibrated, tmp_path):
+    done = run(app, arguments(calibrated, tmp_path / "study", "confidence"))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    assert [path.name for path in (tmp_path / "study" / "corpus").iterdir()] == ["evaluation"]
+
+
 CHILD = """
 import os, random, signal, sys, time
 from reweigh.cli.app import app

@@ -54,7 +54,7 @@ class Material:
     """What studies read.
 
     Attributes:
-        calibration: The corpus of the images that the table was calibrated on.
+        describe_calibration: Makes or opens the corpus of the images that the table was calibrated on.
         evaluation: The corpus of the images that are scored; disjoint from the others.
         table: The DMRR table in use.
         beta: The maximum penalty in use.
@@ -66,7 +66,7 @@ class Material:
         kept: The observations kept beside the table, at its layer, if there are any.
     """
 
-    calibration: StudyCorpus
+    describe_calibration: Callable[[], StudyCorpus]
     evaluation: StudyCorpus
     table: ReferenceTable
     beta: float
@@ -79,11 +79,19 @@ class Material:
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for corpus in (self.calibration, self.evaluation):
-            if corpus.layer != self.table.layer:
-                raise MismatchError(
-                    f"the table is of layer {self.table.layer}, the corpus in {corpus.folder} of {corpus.layer}"
-                )
+        self._require_layer(self.evaluation)
+
+    def _require_layer(self, corpus: StudyCorpus) -> StudyCorpus:
+        if corpus.layer != self.table.layer:
+            raise MismatchError(
+                f"the table is of layer {self.table.layer}, the corpus in {corpus.folder} of {corpus.layer}"
+            )
+        return corpus
+
+    @cached_property
+    def calibration(self) -> StudyCorpus:
+        """The corpus of the images that the table was calibrated on, made when the first study reads it."""
+        return self._require_layer(self.describe_calibration())
 
     @property
     def is_embedded(self) -> bool:
@@ -200,11 +208,13 @@ class Material:
         return {name: found[name] for name in FIGURES}
 
     def record(self) -> dict[str, Any]:
-        """Return what results depend on."""
+        """Return what results depend on; the table stands for the images that it was calibrated on."""
         return {
-            "calibration": sha256_file(self.calibration.folder / MANIFEST),
             "evaluation": sha256_file(self.evaluation.folder / MANIFEST),
-            "images": {"calibration": len(self.calibration), "evaluation": len(self.evaluation)},
+            "images": {
+                "calibration": int(self.table.made_with.get("images", 0)),
+                "evaluation": len(self.evaluation),
+            },
             "identity": self.evaluation.record["identity"],
             "layer": self.table.layer,
             "beta": self.beta,

@@ -45,6 +45,8 @@ def prepare(
 ) -> Material:
     """Make the material of studies in a folder; what is already there is not made again.
 
+    The calibration images are described when the first study reads them.
+
     Args:
         loaded: Model and processor.
         runs: How records are answered; with a batch size of 0, as many at once as in calibration.
@@ -63,8 +65,11 @@ def prepare(
     found, _ = pair(anatomy, loaded[1], table, layer=layer, force=force)
     bound = point_in_use(anatomy.family.name, len(anatomy.blocks), found, beta).beta
     runs = replace(runs, batch_size=runs.batch_size or int(found.about["batch_size"]))
-    images = calibration_images(found, calibration, out / "pictures" / "calibration", world=world)
-    observed = calibration_corpus(loaded, found, images, out / "corpus" / "calibration", runs)
+
+    def describe_calibration() -> StudyCorpus:
+        images = calibration_images(found, calibration, out / "pictures" / "calibration", world=world)
+        return calibration_corpus(loaded, found, images, out / "corpus" / "calibration", runs)
+
     described = make_corpus(
         *loaded,
         ImageSet.of_task(runs.task),
@@ -76,7 +81,7 @@ def prepare(
     )
     kept = observations_beside(table)
     return Material(
-        observed,
+        describe_calibration,
         described,
         found,
         bound,

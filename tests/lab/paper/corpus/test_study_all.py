@@ -32,7 +32,7 @@ def material(passing: Any, corpus: Any, folder: Path) -> Material:
     table = ReferenceTable.build(corpus.layer, found, about)
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
     loaded = passing.model, passing.processor
-    return Material(corpus, corpus, table, 9.0, loaded, runs, folder, force=True, resamples=20)
+    return Material(lambda: corpus, corpus, table, 9.0, loaded, runs, folder, force=True, resamples=20)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ BETA = 9.0
 def material(passing: Any, corpus: Any, tmp_path: Path) -> Material:
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
     loaded = passing.model, passing.processor
-    return Material(corpus, corpus, passing.table, BETA, loaded, runs, tmp_path / "study", force=True)
+    return Material(lambda: corpus, corpus, passing.table, BETA, loaded, runs, tmp_path / "study", force=True)
 
 
 def texts(material: Any, name: str) -> list[str]:
