@@ -212,7 +212,7 @@ class Material:
         return {
             "evaluation": sha256_file(self.evaluation.folder / MANIFEST),
             "images": {
-                "calibration": int(self.table.made_with.get("images", 0)),
+                "calibration": int(self.table.about.get("images", 0)),
                 "evaluation": len(self.evaluation),
             },
             "identity": self.evaluation.record["identity"],

@@ -58,7 +58,8 @@ def test_without_kept_observations_registration_by_count_is_left_out(tmp_path):
     point = operating_point()
     layer = f"layer-{point['layer']}"
     alone = tmp_path / "alone" / "table"
-    shutil.copytree(table_path() / layer, alone)
+    alone.mkdir(parents=True)
+    shutil.copy(table_path() / f"{layer}.safetensors", alone)
     more = ("--arms", "count-5,mismatched", "--limit", "1", "--table", str(alone), "--beta", "2")
     done = run(app, command(tmp_path / "out", *more, "--json"))
     assert done.exit_code == 0, done.output + str(done.exception)
