@@ -16,7 +16,6 @@ from reweigh.cli.options import (
     DECODER_OPTION,
     OPTION,
     RAY,
-    REGIME,
     ExperimentOptions,
     JudgeOptions,
     decoder_options,
@@ -45,7 +44,6 @@ def run(
     out: Path = typer.Option(..., "--out", "-o", help="Run folder; a stopped run resumes there."),
     decoder: str = DECODER,
     decoder_option: list[str] = DECODER_OPTION,
-    regime: str = REGIME,
     point: common.Point,
     setup: ExperimentOptions,
     shard: str = typer.Option(
@@ -60,7 +58,7 @@ def run(
     from reweigh.lab.study import Study, decoder_arm
 
     task = setup.task(benchmark, drawings=out / "pictures")
-    given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force, regime=regime)
+    given = decoder_options(decoder, decoder_option, setup.model, point, force=setup.force)
     require_apart(given, [task])
     arm = decoder_arm(decoder, decoder, given)
     Study([setup.runs(task)], [arm], out, flat=True).claim()

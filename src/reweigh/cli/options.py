@@ -249,12 +249,12 @@ def require_apart(options: Mapping[str, Any], tasks: Sequence[Task]) -> None:
 
 
 def decoder_options(
-    decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool, regime: str = "own"
+    decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool
 ) -> dict[str, Any]:
     """Return the decoder's options, checked; table, layer and beta are passed only to a decoder that needs a table."""
     from reweigh.rivals import DECODERS, check_options
 
-    entry, options = DECODERS[decoder], {"regime": regime, **parse_options(texts)}
+    entry, options = DECODERS[decoder], parse_options(texts)
     if entry.needs_table:
         options = {**point.options(model), "force": force, **options}
     elif given := point.given():
