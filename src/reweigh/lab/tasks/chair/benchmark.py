@@ -177,6 +177,7 @@ class CHAIR(Benchmark):
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         return {
+            "split": self.split,
             "variant": self.variant,
             "language": self.finder.describe(),
             "vocabulary": self.finder.vocabulary.sha256,
