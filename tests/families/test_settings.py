@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 import twin
-from reweigh.families.settings import current_settings, model_settings
+from reweigh.families.settings import model_settings, quick_settings
 
 
 def settings(model, processor=None):
-    return current_settings(model.config, processor)
+    return quick_settings(model.config, processor)
 
 
 @pytest.fixture

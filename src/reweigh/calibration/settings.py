@@ -15,7 +15,7 @@ from reweigh.method.lens import CHUNK, DTYPES
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
-from reweigh.tables.identity import Identity
+from reweigh.tables.key import ModelKey
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import candidate_rule
 from reweigh.text import Template
@@ -71,7 +71,7 @@ def record_of(
     settings: CalibrationSettings,
     processor: Any,
     *,
-    identity: Identity,
+    identity: ModelKey,
     layers: Sequence[int],
     lens: Mapping[str, Any],
     generation: Mapping[str, Any],

@@ -23,7 +23,7 @@ from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.lens import lens_disagreement
-from reweigh.tables.identity import differences
+from reweigh.tables.key import differences
 from reweigh.text import Template
 
 

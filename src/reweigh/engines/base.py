@@ -28,7 +28,7 @@ from reweigh.method.grids import VisualPosition
 if TYPE_CHECKING:
     from reweigh.engines.answer import Answer
     from reweigh.families.anatomy import Anatomy
-    from reweigh.tables.identity import Identity
+    from reweigh.tables.key import ModelKey
     from reweigh.text import Template
 
 _keys, _numbers = count(1), count(1)
@@ -297,7 +297,7 @@ class Engine(Protocol):
     @property
     def processor(self) -> Any: ...
 
-    def key(self) -> Identity:
+    def key(self) -> ModelKey:
         """Identify the loaded model."""
 
     def inputs(

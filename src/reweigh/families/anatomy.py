@@ -21,7 +21,7 @@ from reweigh.families.positions import placeholder_ids
 from reweigh.method.lens import CHUNK, Lens, head_rows
 
 if TYPE_CHECKING:
-    from reweigh.tables.identity import Identity
+    from reweigh.tables.key import ModelKey
 
 COMPILED = "_orig_mod"
 """Where torch.compile keeps the module it wraps."""
@@ -153,7 +153,7 @@ class Anatomy:
             )
         return int(layer) % count
 
-    def identify(self, processor: Any) -> Identity:
+    def identify(self, processor: Any) -> ModelKey:
         """Identify the model, with its processor."""
         from reweigh.families.identity import identify
 

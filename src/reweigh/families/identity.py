@@ -1,7 +1,7 @@
 """Which model this is: a sample of every weight, its adapters, tokenizer and settings.
 
 `identify` describes a loaded model, `identify_stored` a checkpoint on disk without loading its weights (for engines other
-than transformers); `tables.identity` compares two such records. `reading_hash` is finer: it also covers how the model
+than transformers); `tables.key` compares two such records. `reading_hash` is finer: it also covers how the model
 computes, as cached evidence needs. `Watch` notices that a model changed after it was identified.
 """
 
@@ -19,36 +19,36 @@ from torch import Tensor
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy, unwrap
 from reweigh.families.processor import chat_template_of, tokenizer_of
-from reweigh.families.settings import current_settings, image_settings, model_settings
+from reweigh.families.settings import image_settings, model_settings, quick_settings
 from reweigh.families.weights import (
     active_adapters,
     adapter_layers,
+    is_adapter_layer,
     named_weights,
     plain_name,
     sample,
-    watched_weights,
 )
 from reweigh.files.artifacts import sha256_json
-from reweigh.tables.identity import BYTES, Identity, Sampled, signatures
+from reweigh.tables.key import SAMPLES, ModelKey, Sampled, weights_of
 
+SPREAD = 32
+"""Values of each weight that are spread over it; a key keeps the first of them."""
 HASHED_VALUES = 4096
 """Values of each weight that a reading hash covers; all of a smaller weight."""
 
 
-def identify(anatomy: Anatomy, processor: Any | None) -> Identity:
+def identify(anatomy: Anatomy, processor: Any | None) -> ModelKey:
     """Describe a loaded model and its processor."""
-    samples = {
-        name: (sample(tensor, BYTES), tuple(tensor.shape)) for name, tensor in named_weights(anatomy.model)
-    }
+    samples = {name: sampled(tensor) for name, tensor in named_weights(anatomy.model)}
     return describe(anatomy, processor, samples)
 
 
 def describe(
     anatomy: Anatomy, processor: Any | None, samples: Mapping[str, Sampled], *, model_id: str = ""
-) -> Identity:
+) -> ModelKey:
     """Return the identity of a model, from samples of its weights."""
     config, model = anatomy.config, anatomy.model
-    return Identity(
+    return ModelKey(
         model_id=model_id or str(getattr(model, "name_or_path", "") or getattr(config, "_name_or_path", "")),
         revision=getattr(config, "_commit_hash", None),
         architecture=type(model).__name__,
@@ -58,8 +58,16 @@ def describe(
         tokenizer=tokenizer_hash(processor),
         images=image_settings(processor),
         config=model_settings(config),
-        weights=signatures(samples),
+        weights=weights_of(samples),
     )
+
+
+def sampled(tensor: Tensor) -> Sampled:
+    """Return the values of a weight that a key keeps, and how many it has."""
+    values = sample(tensor, SPREAD)
+    if values.is_quantized:
+        values = values.int_repr()
+    return values.to(torch.float32).reshape(-1)[:SAMPLES].numpy(), tensor.numel()
 
 
 def adapters_of(model: Any) -> dict[str, list[float]]:
@@ -105,10 +113,10 @@ def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
 
 
 class Watch:
-    """Detects changes of a model and its processor.
+    """A counter of changes to a model and its processor, cheap enough for every `with`: no weight is read.
 
-    Cheap enough for once a request: PyTorch counts writes to a tensor. Writes through ``.data``, which it does not count,
-    and weights that accelerate keeps elsewhere are not noticed.
+    PyTorch counts writes to a tensor. Writes through ``.data``, which it does not count, and weights that accelerate keeps
+    elsewhere are not noticed.
 
     >>> from torch import nn
     >>> layer = nn.Linear(2, 2)
@@ -121,27 +129,50 @@ class Watch:
     def __init__(self, model: Any, processor: Any = None) -> None:
         self.model = unwrap(model)[0]
         self.processor = processor
-        self._kept = self._weights()  # keeps the tensors alive: a new one must not get an old one's address
-        self._marks = self._now()
+        self._parts = self._named_parts()  # keeps them alive: a new one must not get an old one's address
+        self._before = self._count()
+        self._settings = quick_settings(getattr(self.model, "config", None), processor)
 
     def changed(self) -> str | None:
         """Return what changed first, as text, or ``None``."""
-        before, now = self._marks, self._now()
-        name = next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
-        return None if name is None else f"{name} was changed"
+        now = quick_settings(getattr(self.model, "config", None), self.processor)
+        if now != self._settings:
+            both = {**self._settings, **now}
+            return f"{next(name for name in both if self._settings.get(name) != now.get(name))} was changed"
+        for (name, _), before, count in zip(self._parts, self._before, self._count(), strict=True):
+            if before != count:
+                return f"{_first_changed(name, before, count)} was changed"
+        return None
 
-    def _now(self) -> dict[str, Any]:
-        """Return a mark of every setting, adapter and weight, under names that tell what it is."""
-        marks = current_settings(getattr(self.model, "config", None), self.processor)
-        for path, layer in adapter_layers(self.model):
-            marks[f"the choice of adapters of {plain_name(path)}"] = active_adapters(layer)
-        for name, tensor in self._weights().items():
-            version = None if tensor.is_inference() else tensor._version
-            marks[name] = id(tensor), tensor.data_ptr(), tensor.dtype, version
-        return marks
+    def _named_parts(self) -> list[tuple[str, Any]]:
+        return [(plain_name(name), module) for name, module in self.model.named_modules()]
 
-    def _weights(self) -> dict[str, Any]:
-        return dict(watched_weights(self.model))
+    def _count(self) -> list[dict[str, Any]]:
+        """Return a mark of every tensor, part and choice of adapters of each module."""
+        return [_marks(module) for _, module in self._parts]
+
+
+def _marks(module: Any) -> dict[str, Any]:
+    computed = module._non_persistent_buffers_set
+    marks: dict[str, Any] = {
+        name: (id(one), one.data_ptr(), None if one.is_inference() else one._version)
+        for tensors in (module._parameters, module._buffers)
+        for name, one in tensors.items()
+        if one is not None and name not in computed and not one.is_meta
+    }
+    if module._modules:
+        marks |= {name: id(one) for name, one in module._modules.items()}
+    if is_adapter_layer(module):
+        marks[ADAPTERS] = active_adapters(module)
+    return marks
+
+
+ADAPTERS = "the choice of adapters"
+
+
+def _first_changed(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    key = next(key for key in {**before, **now} if before.get(key) != now.get(key))
+    return f"{ADAPTERS} of {part}" if key == ADAPTERS else f"{part}.{key}" if part else key
 
 
 WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
@@ -150,7 +181,7 @@ WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
 HEADS = ("lm_head.weight", "embed_tokens.weight")
 
 
-def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = "") -> Identity:
+def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = "") -> ModelKey:
     """Return the identity that a transformers model loaded from ``folder`` would have.
 
     Raises:
@@ -158,7 +189,7 @@ def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = ""
     """
     anatomy = empty_model(config)
     with ExitStack() as files:
-        stored = {key: (sample(tensor, BYTES), tuple(tensor.shape)) for key, tensor in _stored(folder, files)}
+        stored = {key: sampled(tensor) for key, tensor in _stored(folder, files)}
     samples, absent = match_names(anatomy, stored)
     if absent:
         raise UnsupportedError(

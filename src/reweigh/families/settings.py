@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from reweigh.tables.identity import flat
+from reweigh.tables.key import flat
 
 NOT_IMAGE_SETTINGS = frozenset(
     {
@@ -58,18 +58,36 @@ def image_settings(processor: Any | None) -> dict[str, Any]:
     return _plain(_without({**simple, **own, "backend": backend}, NOT_IMAGE_SETTINGS))
 
 
-def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
-    """Return all settings that affect evidence, under readable names; fast enough for every request."""
-    settings = {} if config is None else model_settings(config)
-    parts = (config, *getattr(config, "__dict__", {}).values())
-    return {
-        **dict(flat(settings, "the configuration's ")),
-        "the attention kernel": [
-            kernel for part in parts if (kernel := getattr(part, "_attn_implementation", None))
-        ],
-        **dict(flat(image_settings(processor), "the image processor's ")),
-        "the image processor's class": type(getattr(processor, "image_processor", None)).__qualname__,
+def quick_settings(config: Any | None, processor: Any | None) -> dict[str, str]:
+    """Return all settings that affect evidence as text, under readable names; fast enough for every `with`."""
+    nested = {name: part for name, part in _attributes(config).items() if hasattr(part, "to_dict")}
+    images = getattr(processor, "image_processor", None)
+    kernels = [getattr(part, "_attn_implementation", None) for part in (config, *nested.values())]
+    scalars = {name: value for name, value in _attributes(processor).items() if isinstance(value, SCALARS)}
+    found = {
+        "the image processor's class": type(images).__qualname__,
+        "the attention kernel": repr(kernels),
+        "the processor's settings": repr(scalars),
     }
+    for title, part, ignored in (
+        ("the configuration's ", config, NOT_MODEL_SETTINGS),
+        *((f"the configuration's {name}.", part, NOT_MODEL_SETTINGS) for name, part in nested.items()),
+        ("the image processor's ", images, NOT_IMAGE_SETTINGS),
+    ):
+        own = {
+            name: value
+            for name, value in _attributes(part).items()
+            if name not in ignored and not name.startswith("_") and not hasattr(value, "to_dict")
+        }
+        found |= {
+            name: setting_text(value) if hasattr(value, "__array__") else repr(value)
+            for name, value in flat(own, title)
+        }
+    return found
+
+
+def _attributes(part: Any) -> dict[str, Any]:
+    return getattr(part, "__dict__", {})
 
 
 def setting_text(value: Any) -> str:

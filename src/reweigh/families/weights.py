@@ -34,15 +34,6 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield plain_name(name), offloaded_value(paths, name) if tensor.is_meta else tensor
 
 
-def watched_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and tensor of each weight that is in memory, used in the forward pass or not."""
-    for path, module in model.named_modules():
-        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
-            is_computed = key in module._non_persistent_buffers_set
-            if tensor is not None and not is_computed and not tensor.is_meta:
-                yield plain_name(f"{path}.{key}" if path else key), tensor
-
-
 def plain_name(name: str) -> str:
     """Return the name of a weight without adapters and wrappers around its layer."""
     return ".".join(part for part in name.split(".") if part not in WRAPPED)
@@ -69,7 +60,7 @@ def spread_indices(total: int, count: int) -> Tensor:
 
 def adapter_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield layers that hold switchable adapters around another layer, as peft makes them."""
-    yield from ((path, module) for path, module in model.named_modules() if _is_adapter_layer(module))
+    yield from ((path, module) for path, module in model.named_modules() if is_adapter_layer(module))
 
 
 def active_adapters(layer: Any) -> dict[str, float | None]:
@@ -146,7 +137,8 @@ def _packed_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
             yield key, value
 
 
-def _is_adapter_layer(module: nn.Module) -> bool:
+def is_adapter_layer(module: nn.Module) -> bool:
+    """Whether a layer holds switchable adapters around another."""
     wraps = "base_layer" in module._modules or "original_module" in module._modules
     return wraps and (hasattr(module, "active_adapters") or hasattr(module, "active_adapter"))
 
@@ -161,7 +153,7 @@ def _adapter_parts(layer: nn.Module) -> Iterator[tuple[str, str]]:
 def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
     """Yield the paths of the weights of inactive adapters."""
     for path, module in paths.items():
-        if _is_adapter_layer(module):
+        if is_adapter_layer(module):
             active = active_adapters(module)
             for container, name in _adapter_parts(module):
                 if name not in active:

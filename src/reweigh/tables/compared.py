@@ -9,7 +9,7 @@ import numpy as np
 
 from reweigh.method.readouts import READOUTS
 from reweigh.provenance import record_differences
-from reweigh.tables.identity import weight_differences
+from reweigh.tables.key import weight_differences
 
 if TYPE_CHECKING:
     from reweigh.tables.table import ReferenceTable
@@ -70,9 +70,7 @@ def _recorded(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
         yield f"{found.key}: {SIDES[0]} {_cut(found.words[0])}, {SIDES[1]} {_cut(found.words[1])}"
     weights = [dict((made.get("identity") or {}).get("weights") or {}) for made in (one, other)]
     if weights[0] != weights[1]:
-        yield from weight_differences(weights[0], weights[1], SIDES) or [
-            "identity.weights: the same values in another float type"
-        ]
+        yield from weight_differences(weights[0], weights[1], SIDES) or ["the weights: other float types"]
 
 
 def _cut(text: str) -> str:

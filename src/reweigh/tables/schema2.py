@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import read_json, read_tensors, require_fields, sha256_file, sha256_json
+from reweigh.tables.key import SAMPLES, weights_of
 
 SCHEMA = 2
 PAGE, NUMBERS, POINT = "reference_table.json", "reference_table.safetensors", "operating_point.json"
@@ -50,7 +56,10 @@ def read_table(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     logger.warning("%s is of an older version; rewrite it: reweigh table export %s -o NEW", folder, folder)
     point = _point(folder, page["layer"])
-    now = {"layer": page["layer"], "b0": page["b0"], "about": page["made_with"]}
+    about = page["made_with"]
+    if isinstance(identity := about.get("identity"), dict) and isinstance(identity.get("weights"), dict):
+        about = {**about, "identity": {**identity, "weights": weights_now(identity["weights"])}}
+    now = {"layer": page["layer"], "b0": page["b0"], "about": about}
     return {**now, **({} if point is None else {"point": point})}, read_tensors(folder / NUMBERS)
 
 
@@ -75,3 +84,22 @@ def _read_page(path: Path) -> dict[str, Any]:
     if not whole:
         raise ArtifactError(f"{path} was altered after it was written", hint="fetch it or make it again")
     return dict(page)
+
+
+def weights_now(signatures: Mapping[str, str]) -> dict[str, Any]:
+    """Return the weights of a key from the signatures that tables had: type, shape and values of each tensor."""
+    samples = {}
+    for name, signature in signatures.items():
+        kind, shape, text = signature.split(" ")
+        data = base64.b64decode(text)
+        if kind == "bfloat16":
+            values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        elif kind in NUMBERS_OF:
+            values = np.frombuffer(data, NUMBERS_OF[kind]).astype(np.float32)
+        else:  # a packed type: agrees with nothing
+            values = np.full(SAMPLES, np.nan, np.float32)
+        samples[name] = values, math.prod(map(int, shape.split("x"))) if shape != "scalar" else 1
+    return weights_of(samples)
+
+
+NUMBERS_OF = {"float16": "<f2", "float32": "<f4", "int8": "i1", "uint8": "u1", "int32": "<i4", "int64": "<i8"}

@@ -26,7 +26,7 @@ from reweigh.tables.store import LAYER, fetch_folder, file_name, find_table, pus
 from reweigh.text import in_words
 
 if TYPE_CHECKING:
-    from reweigh.tables.identity import Identity
+    from reweigh.tables.key import ModelKey
 
 SCHEMA = 3
 COLUMNS = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
@@ -51,7 +51,7 @@ class ReferenceTable:
         tokens: Registered token ids, ascending.
         references: b(v) of each.
         counts: Observations behind each.
-        about: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
+        about: Key of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
             hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
             changes greedy decoding.
         point: The operating point that tuning recorded in this table, if it did.
@@ -243,7 +243,7 @@ class ReferenceTable:
         rows = self.about.get("rows", identity.get("vocab_size"))
         return rows if isinstance(rows, int) else None
 
-    def check_pairing(self, identity: Identity, *, dtype: str, rows: int) -> None:
+    def check_pairing(self, identity: ModelKey, *, dtype: str, rows: int) -> None:
         """Refuse a table that another model, processor, lens dtype or candidate rule made, naming both sides.
 
         Raises:

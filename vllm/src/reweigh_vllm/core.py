@@ -18,7 +18,7 @@ from reweigh.method.edit import EditedStep, StepEditor, candidates, check_beta, 
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.method.references import strength
 from reweigh.method.sums import ReadoutSums as RankSum
-from reweigh.tables.identity import Identity
+from reweigh.tables.key import ModelKey
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
 
@@ -26,7 +26,7 @@ __all__ = [
     "CHUNK",
     "CalibrationError",
     "EditedStep",
-    "Identity",
+    "ModelKey",
     "InputError",
     "Lens",
     "Memory",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh_vllm.core import (
-    Identity,
     MismatchError,
+    ModelKey,
     OperatingPoint,
     ReferenceTable,
     UnsupportedError,
@@ -71,7 +71,7 @@ def check_table(opened: Opened, model_config: Any, load_config: Any) -> None:
         ) from error
 
 
-def identify_model(model_config: Any, load_config: Any) -> Identity:
+def identify_model(model_config: Any, load_config: Any) -> ModelKey:
     """Identify the model that vLLM will load."""
     from vllm.transformers_utils.processor import cached_processor_from_config
 

@@ -55,7 +55,6 @@ def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     table = ReferenceTable.from_pretrained(tmp_path / "out", layer=theirs.layers[-1])
     own = table.about["identity"]
     recorded = kept.about["identity"]
-    assert own["weights"].keys() == recorded["weights"].keys()
     for part in ("architecture", "blocks", "vocab_size", "tokenizer", "images", "weights"):
         assert own[part] == recorded[part], part
 

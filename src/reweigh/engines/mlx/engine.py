@@ -17,7 +17,7 @@ from reweigh.engines.run import Run
 from reweigh.errors import InputError
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import check_prompt, render
-from reweigh.tables.identity import Identity
+from reweigh.tables.key import ModelKey
 from reweigh.text import Template
 
 
@@ -28,7 +28,7 @@ class MlxEngine:
     anatomy: MlxAnatomy
     processor: Any
 
-    def key(self) -> Identity:
+    def key(self) -> ModelKey:
         """Identify the loaded model."""
         return self.anatomy.identify(self.processor)
 

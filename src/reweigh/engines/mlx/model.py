@@ -20,12 +20,11 @@ from reweigh.engines.mlx.ports import Port, computed_images, computed_settings, 
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.catalogue import family_of
-from reweigh.families.identity import Watch, bare_name, describe, empty_model, match_names
+from reweigh.families.identity import SPREAD, Watch, bare_name, describe, empty_model, match_names
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.processor import tokenizer_of
-from reweigh.families.settings import current_settings
 from reweigh.families.weights import spread_indices
-from reweigh.tables.identity import BYTES, Identity, Sampled
+from reweigh.tables.key import SAMPLES, ModelKey, Sampled
 
 FLOATS = {mx.float32: torch.float32, mx.float16: torch.float16, mx.bfloat16: torch.bfloat16}
 
@@ -83,7 +82,7 @@ class MlxAnatomy(Anatomy):
         """Return the MLX module that receives a block's output."""
         return self.norm.run if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
 
-    def identify(self, processor: Any) -> Identity:
+    def identify(self, processor: Any) -> ModelKey:
         """Return the identity that transformers gives the same weights, with the settings that mlx-vlm really uses."""
         empty = empty_model(self.checkpoint)
         names = empty.model.state_dict()
@@ -108,9 +107,12 @@ class MlxAnatomy(Anatomy):
 class MlxWatch(Watch):
     """Notices replaced weights and changed settings, but not values written into an array."""
 
-    def _now(self) -> dict[str, Any]:
-        marks = current_settings(self.model.config, self.processor)
-        return marks | {name: id(array) for name, array in self._weights().items()}
+    def _named_parts(self) -> list[tuple[str, Any]]:
+        self._arrays = self._weights()  # kept alive
+        return [("", self.model)]
+
+    def _count(self) -> list[dict[str, Any]]:
+        return [{name: id(array) for name, array in self._weights().items()}]
 
     def _weights(self) -> dict[str, Any]:
         return dict(tree_flatten(self.model.parameters()))
@@ -163,6 +165,7 @@ def _sampled(model: Any, wanted: Mapping[str, Any]) -> dict[str, Sampled]:
             own = own.replace("vision_tower.", "visual.", 1)  # Qwen
         if array.ndim > 3 and array.shape != shapes.get(own):
             array = array.moveaxis(-1, 1)
-        index = mx.array(spread_indices(array.size, BYTES).numpy())
-        found[own] = to_torch(array.reshape(-1)[index]), tuple(array.shape)
+        index = mx.array(spread_indices(array.size, SPREAD).numpy())
+        values = to_torch(array.reshape(-1)[index]).to(torch.float32).numpy()
+        found[own] = values[:SAMPLES], array.size
     return found

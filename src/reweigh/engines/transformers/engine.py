@@ -15,7 +15,7 @@ from reweigh.engines.transformers.answers import end_tokens, read_answers
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
-from reweigh.tables.identity import Identity
+from reweigh.tables.key import ModelKey
 from reweigh.text import Template
 
 GREEDY = {"temperature": None, "top_p": None, "top_k": None}
@@ -29,7 +29,7 @@ class TransformersEngine:
     anatomy: Anatomy
     processor: Any
 
-    def key(self) -> Identity:
+    def key(self) -> ModelKey:
         """Identify the loaded model."""
         return self.anatomy.identify(self.processor)
 

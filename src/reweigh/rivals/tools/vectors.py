@@ -20,7 +20,7 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import identify
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.folder import SealedFolder
-from reweigh.tables.identity import Identity
+from reweigh.tables.key import ModelKey
 
 Floats = NDArray[np.float32]
 
@@ -191,7 +191,7 @@ class SteeringVectors:
         if not fits or np.abs(subspace @ subspace.swapaxes(1, 2) - np.eye(subspace.shape[1])).max() > 1e-3:
             raise ArtifactError("the steering vectors are not usable", hint=f"make them again with {MAKE}")
 
-    def check_pairing(self, identity: Identity) -> None:
+    def check_pairing(self, identity: ModelKey) -> None:
         """Refuse an artifact that another model or processor made, naming both sides."""
         record = self.made_with.get("identity")
         record = record if isinstance(record, Mapping) else {}
