@@ -64,7 +64,7 @@ def maps(model: Any, processor: Any, picture: Image.Image, text: str) -> list[tu
 
 def overlay(picture: Image.Image, heat: torch.Tensor) -> Image.Image:
     """The picture in gray, red where the word ranks high."""
-    strength = (heat / heat.max().clamp_min(1e-9)).sqrt().mul(200).byte().cpu().numpy()
+    strength = (heat / heat.max().clamp_min(1e-9)).mul(200).byte().cpu().numpy()
     mask = Image.fromarray(strength).resize(picture.size, Image.Resampling.BILINEAR)
     gray = picture.convert("L").convert("RGB")
     return Image.composite(Image.new("RGB", picture.size, HEAT), gray, mask)
