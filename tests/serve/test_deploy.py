@@ -189,19 +189,6 @@ def test_settings_come_from_the_file_and_the_command_line_wins(tmp_path, monkeyp
     assert "describe.example.org" in started["server"]._hosts
 
 
-def test_tables_are_named_in_the_file_and_on_the_command_line(tmp_path, started):
-    """One string or a list, as for every option that can be repeated."""
-    done = invoke(tmp_path, 'port = 0\nallowed-host = "a.example"\ntable = ["a", "kitchen=b/c"]')
-    assert done.exception is None, done.exception
-    assert (started["table"], started["tables"]) == ("a", {"kitchen": "b/c"})
-    assert "a.example" in started["server"]._hosts
-    done = invoke(tmp_path, 'port = 0\ntable = "a"', "--table", "x", "-t", "y=z")
-    assert done.exception is None, done.exception
-    assert (started["table"], started["tables"]) == ("x", {"y": "z"})
-    done = invoke(tmp_path, 'port = 0\nmodel = "some/model"\ntable = "x=a"')
-    assert "name" in str(done.exception)
-
-
 @pytest.mark.parametrize(
     ("text", "word"),
     [

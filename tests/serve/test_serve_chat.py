@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import openai
 import pytest
 import torch
@@ -267,22 +266,3 @@ def test_errors_are_those_the_client_knows(house):
     for shown in ([], [picture(0)]):
         odd = [user(*shown, text="an <image> too many")]
         assert refused(openai.BadRequestError, messages=odd).param == "messages"
-
-
-def test_vllms_names_do_what_ours_do(house):
-    """A client of both servers may use the names that vLLM takes."""
-
-    def ask(**changes):
-        asked = {"model": "world", "messages": [user(picture(20))], "max_tokens": 40, **changes}
-        answer = httpx.post(f"{house.url}/v1/chat/completions", json=asked, timeout=60)
-        assert answer.status_code == 200, answer.text
-        return answer.headers["x-reweigh"], answer.json()["choices"]
-
-    for theirs, ours in (
-        ({"reweigh": "off"}, "off"),
-        ({"reweigh": "on"}, "on"),
-        ({}, {}),
-        ({"reweigh_beta": 2.0}, {"beta": 2.0}),
-        ({"reweigh": "on", "reweigh_beta": 2.0, "reweigh_evidence": True}, {"beta": 2.0, "evidence": True}),
-    ):
-        assert ask(vllm_xargs=theirs) == ask(reweigh=ours)

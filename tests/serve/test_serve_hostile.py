@@ -13,7 +13,6 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -22,7 +21,6 @@ from live import data_url, picture, user
 from reweigh.errors import InputError
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.run import bounded
 
 MODEL = "reweigh-world"
 JSON = {"Content-Type": "application/json"}
@@ -131,13 +129,10 @@ HOSTILE = {
     "layer -99": chat(reweigh={"layer": -99}),
     "layer of a rival": chat(reweigh={"decoder": "vcd", "layer": 1}),
     "unknown decoder": chat(reweigh={"decoder": "../../etc"}),
-    "unknown table": chat(reweigh={"table": "../../etc"}),
-    "long table": chat(reweigh={"table": LONG}),
-    "table of another kind": chat(vllm_xargs={"reweigh_table": ["default"]}),
+    "table": chat(reweigh={"table": "../../etc"}),
+    "vLLM's names": chat(vllm_xargs={"reweigh": "off"}),
     "unknown switch": chat(reweigh="perhaps"),
     "long trace": chat(n=16, max_tokens=900, reweigh={"trace": True}),
-    "both names": chat(reweigh={}, vllm_xargs={}),
-    "unknown argument": chat(vllm_xargs={"reweigh_bta": 1}),
     "tools": chat(tools=[{}]),
     "penalty": chat(frequency_penalty=1),
     "bias": chat(logit_bias={"1": 100}),
@@ -168,7 +163,7 @@ DIGITS = 10**4_000
             ("/v1/chat/completions", {name: DIGITS})
             for name in ("n", "top_k", "seed", "top_logprobs", "stop")
         ),
-        *(("/v1/chat/completions", {"reweigh": {name: DIGITS}}) for name in ("layer", "beta", "table")),
+        *(("/v1/chat/completions", {"reweigh": {name: DIGITS}}) for name in ("layer", "beta")),
         *(("/inspect/heat", {name: DIGITS}) for name in ("token", "word")),
         *(("/inspect/words", {"tokens": [1], name: [DIGITS]}) for name in ("tokens", "said")),
         ("/inspect/check", {"text": "a", "layer": DIGITS}),
@@ -217,7 +212,6 @@ def test_a_hostile_question_of_the_page_is_refused_too(house, path, name):
         ({"reweigh": {"decoder": "vdc"}}, "did you mean vcd"),
         ({"reweigh": {"decoder": "vdc"}}, "known: base, beam, "),
         ({"model": "reweigh-wrld"}, "did you mean reweigh-world"),
-        ({"vllm_xargs": {"reweigh_bta": 1}}, "did you mean reweigh_beta"),
         ({"messages": [{"role": "usr", "content": ""}]}, "messages.0.role: should be 'system'"),
         ({"messages": [{"role": "user"}]}, "messages.0.content: this field is required"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text: this"),
@@ -235,73 +229,16 @@ def test_an_error_names_the_field_and_what_to_write(house, changes, words):
     assert words in answer.json()["error"]["message"]
 
 
-def test_unfinished_heads_are_bounded_in_number_and_time(serving):
-    """Many clients that never finish a request: others are served, and all of the many are closed."""
-    few = serving(Bounds(connections=8, head_seconds=0.5))
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(connect(few)) for _ in range(60)]
-        for sock in socks:
-            with contextlib.suppress(ConnectionError):
-                sock.sendall(b"GET /health HTTP/1.1\r\nHost: local")
-        assert httpx.get(f"{few.url}/health").status_code == 200
-        ends = [read_all(sock)[:12] for sock in socks]
-    assert set(ends) <= {b"HTTP/1.1 503", b"HTTP/1.1 408", b""}
-    assert sum(end == b"HTTP/1.1 408" for end in ends) <= 8
-    assert httpx.get(f"{few.url}/health").status_code == 200
-
-
-def test_a_head_that_drips_is_given_up(serving):
-    hasty = serving(Bounds(head_seconds=0.3))
-    for before in (b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"):
-        with connect(hasty) as sock:
-            sock.sendall(before)
-            with contextlib.suppress(ConnectionError):
-                for _ in range(10_000):
-                    sock.sendall(b"G")
-                    sock.settimeout(0.05)
-                    with contextlib.suppress(TimeoutError):
-                        if not sock.recv(1 << 16):
-                            break
-                else:
-                    raise AssertionError("it was never closed")
-
-
-def test_a_request_may_take_longer_than_its_head(serving, monkeypatch):
-    """The bound on heads ends with the head."""
-    from reweigh.serve import scheduler
-
-    bounds = Bounds(head_seconds=2)
-    real = scheduler.decode
-
-    def decode(*given):
-        time.sleep(bounds.head_seconds + 0.5)
-        real(*given)
-
-    monkeypatch.setattr(scheduler, "decode", decode)
-    answer = httpx.post(f"{serving(bounds).url}/v1/chat/completions", json=chat(), timeout=60)
-    assert answer.json()["usage"]["completion_tokens"] == 2
-
-
 def test_bodies_of_many_values_are_not_even_parsed(house, monkeypatch):
-    """Reading two million fields would stall every other request for a minute."""
+    """Reading a million fields would stall every other request for a minute."""
     from reweigh.serve import app
 
     parsed = []
     monkeypatch.setattr(app, "parse", lambda kind, body: parsed.append(len(body)))
-    sent = b'{"reweigh": {' + b'"a":1,' * 2_000_000
+    sent = b'{"reweigh": {' + b'"a":1,' * 1_000_000
     answer = httpx.post(f"{house.url}/v1/chat/completions", content=sent, headers=JSON, timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "body_too_large")
     assert parsed == []
-
-
-def test_what_is_not_http_gets_an_answer_in_json(house):
-    for sent in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5000):
-        with connect(house) as sock:
-            with contextlib.suppress(ConnectionError):
-                sock.sendall(sent)
-            found = read_all(sock)
-        assert found.startswith(b"HTTP/1.1 400") or not found  # a reset may overtake the answer
-        assert b"bad_request" in found or not found
 
 
 def test_unfinished_bodies_take_no_place_in_the_queue(serving):
@@ -372,27 +309,6 @@ def _until(true):
             return
         time.sleep(0.01)
     raise AssertionError("it never happened")
-
-
-def test_a_client_that_does_not_read_is_left(serving):
-    async def unread():
-        loop = asyncio.get_running_loop()
-        made = bounded(Bounds(body_seconds=0.01))
-        config = Mock(loaded=True, h11_max_incomplete_event_size=None, timeout_keep_alive=5)
-        protocol = made(config, Mock(connections=set()), {}, _loop=loop)
-        transport = Mock()
-        aborted = asyncio.Event()
-        transport.abort = aborted.set
-        protocol.connection_made(transport)
-        protocol.pause_writing()
-        protocol.resume_writing()
-        await asyncio.sleep(0.05)
-        assert not aborted.is_set()
-        protocol.pause_writing()
-        await asyncio.wait_for(aborted.wait(), 60)
-        protocol.connection_lost(None)
-
-    asyncio.run(unread())
 
 
 def test_questions_of_the_page_and_chats_take_turns(world):

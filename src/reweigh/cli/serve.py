@@ -14,7 +14,7 @@ from reweigh.cli import common
 from reweigh.cli.options import grouped
 from reweigh.errors import InputError, require_known
 from reweigh.options import WORDS, parse_options, require_kind
-from reweigh.serve.bounds import DEFAULT, Bounds, name_tables
+from reweigh.serve.bounds import Bounds
 
 app = typer.Typer(add_completion=False)
 
@@ -77,13 +77,7 @@ def serve(
         callback=read_settings,
         help="TOML file with any of these options; the command line wins.",
     ),
-    table: list[str] = typer.Option(
-        [],
-        "--table",
-        "-t",
-        metavar="[NAME=]TABLE",
-        help="Table folder or Hub repository, repeatable; requests choose by NAME, the table without a name is the default.",
-    ),
+    table: str = common.TABLE,
     layer: int = common.LAYER,
     beta: float = common.BETA,
     decoder: list[str] = typer.Option(
@@ -119,8 +113,8 @@ def serve(
     """Serve a model with the OpenAI API, and a page that shows why each word was emitted or suppressed.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
-    with the base model. --layer and --beta are those of the default table; each other table has
-    its own. Ctrl-C finishes the answers being decoded; SIGHUP reads the tables again. --json writes the log as JSON.
+    with the base model. Ctrl-C finishes the answers being decoded; SIGHUP reads the table again. --json writes the log as
+    JSON.
     """
     from reweigh.serve.bounds import is_loopback, listen, require_extra
 
@@ -144,8 +138,9 @@ def serve(
         )
     require_known("decoder", decoder, DECODERS)
     bounds = Bounds.of({**context.meta.get(LIMIT, {}), **parse_options(limit)})
-    fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
-    tables, default = _tables(model, name_tables(table), layer, beta)
+    fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.body_bytes)
+    point = common.Point(table=table, layer=layer, beta=beta)
+    source = point.of(model) if model == common.WORLD or table is not None else None
     with listen(host, port) as address:
         loaded, processor = loading.load(model)
         served = Served(
@@ -153,8 +148,7 @@ def serve(
             processor,
             name=name or _name(model, loaded),
             names=() if Path(model).exists() else [model],
-            table=default,
-            tables=tables,
+            table=source,
             layer=layer,
             beta=beta,
             decoders=decoder,
@@ -173,21 +167,6 @@ def serve(
         if served.reason is not None:
             typer.echo(f"ReWEIGH is not available: {served.reason}", err=True)
         run(server, address, host=host, json=common.wants_json())
-
-
-def _tables(
-    model: str, named: dict[str, str], layer: int | None, beta: float | None
-) -> tuple[dict[str, str], str | None]:
-    """Return the tables that requests choose by name, and the default one; refuse those that cannot be used."""
-    if named and DEFAULT not in named and model != common.WORLD:
-        raise InputError(
-            "every table has a name", hint="add --table TABLE as the default for requests that name none"
-        )
-    point = common.Point(table=named.pop(DEFAULT, None), layer=layer, beta=beta)
-    for source in named.values():
-        common.table_of(model, source)
-    has_default = model == common.WORLD or point.table is not None
-    return named, point.of(model) if has_default else None
 
 
 def _name(model: str, loaded: Any) -> str:

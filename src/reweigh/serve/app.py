@@ -10,16 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from fastapi.staticfiles import StaticFiles
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from reweigh.errors import ReweighError
 from reweigh.serve import inspect
-from reweigh.serve.bounds import DEFAULT, Bounds, is_loopback
+from reweigh.serve.bounds import Bounds
 from reweigh.serve.chat import Reply, check_prompt, make_rows
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
@@ -84,51 +86,52 @@ class Server:
         self._log_prompts = log_prompts
         self._facts: dict[str, Any] | None = None
         self._started = int(time.time())
-        self.metrics.build(served.summary(), served.tables())
+        self.metrics.build(served.summary())
         self._lanes = [SingleThread(f"reweigh-prepare-{lane}") for lane in LANES]
         for lane, thread in zip(LANES, self._lanes, strict=True):
             told = f"Requests with {lane} pictures that wait to be prepared or are."
             self.metrics.watch(f"reweigh_preparing_{lane}_pictures", told, thread.works)
 
-    def app(self) -> FastAPI:
+    def app(self) -> Starlette:
         """Build the ASGI application."""
-        app = FastAPI(
-            title="reweigh", docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan
-        )
-        routes: dict[str, tuple[str, Callable[..., Any]]] = {
-            "/v1/chat/completions": ("POST", self.chat),
-            "/v1/models": ("GET", self.models),
-            "/v1/models/{name:path}": ("GET", self.model),
-            "/v1/reweigh/reload": ("POST", self.reload),
-            "/health": ("GET", self.ready),
-            "/health/live": ("GET", self.live),
-            "/health/ready": ("GET", self.ready),
-            "/metrics": ("GET", self.show_metrics),
-            "/inspect/facts": ("GET", self.facts),
-            "/inspect/scene": ("GET", self.scene),
-            "/inspect/measure": ("POST", self._question(Conversation, inspect.measure_all)),
-            "/inspect/heat": ("POST", self._question(HeatRequest, inspect.heat)),
-            "/inspect/words": ("POST", self._question(WordsRequest, inspect.words)),
-            "/inspect/check": (
-                "POST",
-                self._question(CheckRequest, inspect.evidence_to_check, inspect.check),
-            ),
+        measure = self._question(Conversation, inspect.measure_all)
+        heat = self._question(HeatRequest, inspect.heat)
+        words = self._question(WordsRequest, inspect.words)
+        check = self._question(CheckRequest, inspect.evidence_to_check, inspect.check)
+        routes = [
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/health", self.ready),
+            Route("/health/live", self.live),
+            Route("/health/ready", self.ready),
+            Route("/metrics", self.show_metrics),
+            Route("/inspect/facts", self.facts),
+            Route("/inspect/scene", self.scene),
+            Route("/inspect/measure", measure, methods=["POST"]),
+            Route("/inspect/heat", heat, methods=["POST"]),
+            Route("/inspect/words", words, methods=["POST"]),
+            Route("/inspect/check", check, methods=["POST"]),
+        ]
+        paths = frozenset(route.path for route in routes)
+        handlers: dict[Any, Any] = {
+            Problem: _refused,
+            HTTPException: partial(_not_found, paths),
+            ClientLeft: self._client_left,
+            ClientDisconnect: self._client_left,
         }
-        for path, (method, handler) in routes.items():
-            methods = [method, "HEAD"] if method == "GET" else [method]  # load balancers ask with HEAD
-            app.add_api_route(path, handler, methods=methods, response_model=None)
-        app.mount("/", StaticFiles(directory=STATIC, html=True))
-        app.add_exception_handler(Problem, _refused)
-        app.add_exception_handler(HTTPException, partial(_not_found, frozenset(routes)))
-        app.add_exception_handler(ClientLeft, self._client_left)
-        app.add_exception_handler(ClientDisconnect, self._client_left)
-        app.add_middleware(
-            Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/", *FOLDERS]
+        gate = Middleware(
+            Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*paths, "/", *FOLDERS]
         )
-        return app
+        return Starlette(
+            routes=[*routes, Mount("/", StaticFiles(directory=STATIC, html=True))],
+            middleware=[gate],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
 
     @asynccontextmanager
-    async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self.scheduler.start()
         with suppress(asyncio.CancelledError):  # a second Ctrl-C: the decoder's task is gone, too
             yield
@@ -146,8 +149,6 @@ class Server:
         reply = Reply(self.served.name, asked, rows)
         note: dict[str, Any] = request.scope["state"]["note"]
         note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": prepared.prompt_tokens}
-        if rows[0].table not in (None, DEFAULT):
-            note["table"] = rows[0].table
         if self._log_prompts:
             note["asked"] = " | ".join(asked.texts)
         if asked.stream:
@@ -225,7 +226,7 @@ class Server:
 
     async def _prepare(self, asked: Conversation, answers: Answers, hold: Callable[[int], None]) -> Prepared:
         deadline = answers.deadline
-        characters, tokens = sum(map(len, asked.texts)), self.bounds.prompt_tokens
+        characters, tokens = sum(map(len, asked.texts)), self.served.context
         if characters > CHARACTERS_PER_TOKEN * tokens:
             told = f"the messages have {characters:,} characters, more than any prompt of {tokens:,} tokens"
             raise invalid("messages", told, code="context_length_exceeded")
@@ -242,7 +243,7 @@ class Server:
                 prepared = self.served.prepare(asked.messages, pictures, arguments, lane=lane)
             except ReweighError as error:
                 raise problem_of(error, self.served.hidden, param="messages") from error
-            check_prompt(self.served, self.bounds, prepared.prompt_tokens)
+            check_prompt(self.served, prepared.prompt_tokens)
             return prepared
 
         prepared = await self._lanes[lane].run(work, answers.client)
@@ -250,51 +251,36 @@ class Server:
             await asyncio.to_thread(return_memory)
         return prepared
 
-    async def models(self) -> dict[str, Any]:
+    async def models(self, _request: Request) -> Response:
         """``GET /v1/models``."""
-        return {"object": "list", "data": [await self.model(self.served.name)]}
+        return JSONResponse({"object": "list", "data": [self._about()]})
 
-    async def model(self, name: str) -> dict[str, Any]:
+    async def model(self, request: Request) -> Response:
         """``GET /v1/models/NAME``."""
-        self._require_model(name)
+        self._require_model(request.path_params["name"])
+        return JSONResponse(self._about())
+
+    def _about(self) -> dict[str, Any]:
         return {"id": self.served.name, "object": "model", "created": self._started, "owned_by": "reweigh"}
 
-    async def reload(self, request: Request) -> dict[str, Any]:
-        """``POST /v1/reweigh/reload``: read all tables again, or keep all as they are."""
-        caller = "" if request.client is None else request.client.host
-        if self._key is None and not is_loopback(caller):
-            raise Problem(403, "without a key, only this machine may reload tables", code="not_loopback")
-        with self._closing(self._answers(request)) as answers:
-            told = await self._on_model(answers, self.reload_tables)
-        return {"table": told.pop(DEFAULT), "tables": told}
-
-    def reload_tables(self) -> dict[str, Any]:
-        """Read all tables again, in the scheduler's thread; requests that already wait keep the old ones."""
+    async def reload(self) -> None:
+        """Read the table again between two batches, or keep it; requests that already wait keep the old one."""
         try:
-            reloaded = self.served.reload()
+            await self.scheduler.run(self.served.reload)
         except (ReweighError, OSError) as error:
             told = " ".join(str(error).split())  # in one line, with the hint
-            logger.error("the tables could not be reloaded, the old ones stay in use: %s", told)
-            message = f"the tables in use stay as they are: {problem_of(error, self.served.hidden).message}"
-            raise Problem(409, message, code="not_reloaded") from error
+            logger.error("the table could not be reloaded, the old one stays in use: %s", told)
+            return
         self._facts = None
-        self.metrics.build(self.served.summary(), self.served.tables())
-        self.announce("reloaded")
-        return reloaded
+        self.metrics.build(self.served.summary())
+        tell("reloaded", **self.served.summary())
 
-    def announce(self, message: str) -> None:
-        """Log what is served, then a line for each table other than the default."""
-        tell(message, **self.served.summary())
-        for name, about in self.served.tables().items():
-            if name != DEFAULT:
-                tell(f"table {name}", **about)
-
-    async def live(self) -> Response:
+    async def live(self, _request: Request) -> Response:
         """``GET /health/live``: whether the server's threads make progress; if not, only a restart helps."""
         stuck = self._busy_seconds() > STUCK * self.bounds.seconds
         return JSONResponse({"status": "stuck" if stuck else "ok"}, status_code=503 if stuck else 200)
 
-    async def ready(self) -> Response:
+    async def ready(self, _request: Request) -> Response:
         """``GET /health`` and ``GET /health/ready``: whether the server accepts requests now."""
         status = "ok"
         if self._busy_seconds() > self.bounds.seconds:
@@ -307,11 +293,11 @@ class Server:
         """Return how long the model's thread, or one that prepares, has worked on one thing."""
         return max(self.scheduler.busy_seconds(), *(lane.busy_seconds() for lane in self._lanes))
 
-    async def show_metrics(self) -> PlainTextResponse:
+    async def show_metrics(self, _request: Request) -> Response:
         """``GET /metrics``."""
         return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    async def facts(self, request: Request) -> Any:
+    async def facts(self, request: Request) -> Response:
         """``GET /inspect/facts``."""
 
         def work() -> dict[str, Any]:
@@ -319,17 +305,15 @@ class Server:
                 self._facts = inspect.facts(self.served, self.bounds, key_needed=self._key is not None)
             return self._facts
 
-        if self._facts is not None:
-            return self._facts
         with self._closing(self._answers(request)) as answers:
-            return await self._on_model(answers, work)
+            return JSONResponse(self._facts or await self._on_model(answers, work))
 
-    async def scene(self, request: Request) -> Any:
+    async def scene(self, request: Request) -> Response:
         """``GET /inspect/scene?number=N``."""
         number = request.query_params.get("number", "0")
         if not number.isascii() or not number.isdigit() or len(number) > 9:
             raise invalid("number", "number must be a whole number, 0 or more")
-        return await asyncio.to_thread(inspect.scene, self.served, int(number))
+        return JSONResponse(await asyncio.to_thread(inspect.scene, self.served, int(number)))
 
     def _question(
         self,

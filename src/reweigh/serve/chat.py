@@ -14,7 +14,7 @@ from reweigh.errors import ReweighError
 from reweigh.method.edit import check_beta
 from reweigh.rivals import DECODERS
 from reweigh.serve.batch import streams
-from reweigh.serve.bounds import DEFAULT, Bounds
+from reweigh.serve.bounds import Bounds
 from reweigh.serve.monitor import Metrics
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, invalid, problem_of
@@ -38,16 +38,15 @@ def make_rows(
     send: Callable[[Piece], None],
 ) -> list[Row]:
     """Make the rows of a request, one for each choice; refuse what cannot be decoded."""
-    if asked.n > bounds.choices:
-        raise invalid("n", f"n is {asked.n}; this server allows at most {bounds.choices}")
     options, name = asked.options, _decoder(served, asked)
     try:
-        table = _table(served, asked)
-        session = served.session(name, options.layer, table)
+        session = served.session(name, options.layer)
         betas = _betas(session, asked, name)
         table_session = session if isinstance(session, Attached) else None
-        if table_session is None and table is not None:  # tokens of other decoders are compared with it, too
-            table_session = served.reweigh(table=table)
+        if (
+            table_session is None and served.reason is None
+        ):  # tokens of other decoders are compared with it, too
+            table_session = served.reweigh()
     except ReweighError as error:
         raise problem_of(error, served.hidden, param="reweigh") from error
     unsearched = [one for one in ("logprobs", "temperature", "repetition_penalty") if getattr(asked, one)]
@@ -79,7 +78,6 @@ def make_rows(
             session=session,
             decoder=name,
             send=send,
-            table=table,
             table_session=table_session,
             sampling=sampling,
             beta=beta,
@@ -97,12 +95,7 @@ def make_rows(
 def _decoder(served: Served, asked: ChatRequest) -> str:
     """Return the decoder of a request; by default the base model if ReWEIGH is not available."""
     options = asked.options
-    chosen = (options.beta, options.layer, options.table)
-    if (
-        served.reason is not None
-        and "decoder" not in options.model_fields_set
-        and chosen == (None, None, None)
-    ):
+    if served.reason is not None and not options.model_fields_set & {"decoder", "beta", "layer"}:
         return BASE
     name, offered = options.decoder, served.offered
     if name in DECODERS and name not in (*offered, "reweigh"):
@@ -110,20 +103,6 @@ def _decoder(served: Served, asked: ChatRequest) -> str:
         raise invalid("reweigh.decoder", told, code="decoder_not_offered")
     if name not in DECODERS:
         raise unknown_name("decoder", name, offered, param="reweigh.decoder")
-    return name
-
-
-def _table(served: Served, asked: ChatRequest) -> str | None:
-    """Return the name of a request's table; ``None`` if the server has none."""
-    name, known = asked.options.table, served.table_names
-    if not known:
-        if name is not None:
-            served.reweigh()  # refuses with the reason
-        return None
-    name = DEFAULT if name is None else name
-    if name not in known:
-        param = "reweigh.table" if asked.vllm_xargs is None else "vllm_xargs.reweigh_table"
-        raise unknown_name("table", name, known, param=param, code="unknown_table")
     return name
 
 
@@ -138,11 +117,10 @@ def _betas(session: Session, asked: ChatRequest, name: str) -> list[float]:
     return [check_beta(beta) for beta in (given if isinstance(given, list) else [given] * asked.n)]
 
 
-def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
-    """Refuse a prompt longer than the server or the model takes."""
-    if prompt > bounds.prompt_tokens or (served.context is not None and prompt >= served.context):
-        most = min(bounds.prompt_tokens, (served.context or prompt + 1) - 1)
-        told = f"the prompt has {prompt:,} tokens; this server allows at most {most:,}"
+def check_prompt(served: Served, prompt: int) -> None:
+    """Refuse a prompt that leaves no room in the model's context."""
+    if prompt >= served.context:
+        told = f"the prompt has {prompt:,} tokens; this model takes at most {served.context - 1:,}"
         raise invalid("messages", told, code="context_length_exceeded")
 
 
@@ -151,7 +129,7 @@ def _answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: i
 
     Evaluation harnesses ask for more than most models have (16,384), so a larger number is no error.
     """
-    room = bounds.new_tokens if served.context is None else min(bounds.new_tokens, served.context - prompt)
+    room = min(bounds.new_tokens, served.context - prompt)
     return min(asked.asked_tokens or DEFAULT_TOKENS, room)
 
 
@@ -175,7 +153,7 @@ class Reply:
         note |= {"new": usage["completion_tokens"], "changed": changed}
         metrics.tokens.labels("prompt").inc(usage["prompt_tokens"])
         metrics.tokens.labels("generated").inc(usage["completion_tokens"])
-        metrics.answers(first.decoder, first.table, len(self._rows), changed)
+        metrics.answers(first.decoder, len(self._rows), changed)
 
     @property
     def outcome(self) -> str:
@@ -188,14 +166,13 @@ class Reply:
 
     def _edited(self) -> str:
         row = self._rows[0]
-        table = "" if row.table in (None, DEFAULT) else f"; table={row.table}"
         if row.session is not row.table_session or not any(one.beta for one in self._rows):
-            return f"unedited; decoder={row.decoder}{table}"
+            return f"unedited; decoder={row.decoder}"
         if row.prepared.key is None:
-            return f"unedited; no image{table}"
+            return "unedited; no image"
         betas = ",".join(dict.fromkeys(f"{one.beta:g}" for one in self._rows))
         changed = f"; changed={self._changed()}" if all(one.done for one in self._rows) else ""
-        return f"edited; beta={betas}; layer={row.table_session.layer}{table}{changed}"
+        return f"edited; beta={betas}; layer={row.table_session.layer}{changed}"
 
     def _changed(self) -> int:
         """Count the steps so far at which the edit put another token first, over all choices."""
@@ -258,7 +235,6 @@ class Reply:
             session = row.table_session
             choice["reweigh"] = {
                 "decoder": row.decoder,
-                **({} if row.table in (None, DEFAULT) else {"table": row.table}),
                 "beta": row.beta if row.session is session else None,
                 "layer": None if session is None else session.layer,
                 "b0": None if session is None else session.table.b0,

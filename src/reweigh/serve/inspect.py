@@ -37,6 +37,8 @@ SCENES = 1_000_000
 """Scenes that can be asked for by number."""
 CHECK_TOKENS = 8_192
 """Tokens of a text to check, four times the longest answer; comparing more would hold up chats."""
+BESIDE_BYTES = 1 << 16
+"""Bytes that the page leaves for the rest of a request beside its picture in base64."""
 FIRST_SCENE = 129
 """The scene that the page starts with: ReWEIGH corrects it."""
 WRONG_SCENE = 50
@@ -75,7 +77,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
         "check": {"threshold": THRESHOLD, "function_words": sorted(NEVER_JUDGED)},
         "decoders": served.decoders(),
         "limits": {
-            "image_bytes": bounds.image_bytes,
+            "image_bytes": bounds.body_bytes * 3 // 4 - BESIDE_BYTES,
             "image_pixels": bounds.image_pixels,
             "images": bounds.images,
             "new_tokens": bounds.new_tokens,
@@ -195,7 +197,7 @@ def words(served: Served, asked: WordsRequest, prepared: Prepared) -> dict[str, 
     for token in (*asked.said, *asked.tokens):
         if token >= served.anatomy.rows:
             raise InputError(f"the language model's own vocabulary has no token {token}")
-    if served.context is not None and prepared.prompt_tokens + len(asked.said) >= served.context:
+    if prepared.prompt_tokens + len(asked.said) >= served.context:
         raise InputError(
             f"the prompt and the words said fill the model's context ({served.context:,} tokens)"
         )

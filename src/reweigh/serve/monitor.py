@@ -25,8 +25,6 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 1
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 FACTS = ("version", "model", "layer", "beta", "table_sha256", "torch", "transformers")
 """Facts about the served model that are labels of ``reweigh_build_info``."""
-TABLE_FACTS = ("layer", "beta", "table_sha256")
-"""Facts about one table that are labels of ``reweigh_table_info``, beside its name."""
 
 
 def tell(message: str, **fields: Any) -> None:
@@ -97,11 +95,7 @@ class Metrics:
             ["decoder"],
             **own,
         )
-        self._by_table = Counter(
-            "table_answers", "Answers by the table that they asked for.", ["table"], **own
-        )
         self._build = Gauge("build_info", "What is served; always 1.", FACTS, **own)
-        self._tables = Gauge("table_info", "The tables in use; always 1.", ["table", *TABLE_FACTS], **own)
         self.tokens = Counter("tokens", "Tokens read and written.", ["kind"], **own)
         self.evidence = Counter(
             "evidence", "Rows whose evidence was measured or recalled.", ["source"], **own
@@ -126,20 +120,15 @@ class Metrics:
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def answers(self, decoder: str, table: str | None, count: int, changed: int) -> None:
-        """Count answers of one decoder with one table, and the words that were changed in them."""
+    def answers(self, decoder: str, count: int, changed: int) -> None:
+        """Count answers of one decoder, and the words that were changed in them."""
         self._answers.labels(decoder).inc(count)
         self._changed.labels(decoder).inc(changed)
-        if table is not None:
-            self._by_table.labels(table).inc(count)
 
-    def build(self, facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
+    def build(self, facts: Mapping[str, Any]) -> None:
         """Report what is served from now on."""
         self._build.clear()
         self._build.labels(*(str(facts[name]) for name in FACTS)).set(1)
-        self._tables.clear()
-        for table, about in tables.items():
-            self._tables.labels(table, *(str(about[name]) for name in TABLE_FACTS)).set(1)
 
     def totals(self) -> dict[str, int]:
         """Count requests, answers and changed words so far, for the last line of the log."""

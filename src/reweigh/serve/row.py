@@ -99,7 +99,6 @@ class Row:
         session: The decoder that writes it.
         send: Takes its pieces; called in the thread that decodes.
         decoder: The decoder's name.
-        table: The name of the table it asked for.
         table_session: The session whose table its tokens are compared with; ``None`` if there is none.
         beta: Maximum penalty, if ReWEIGH decodes.
         seed: Seed of its own random numbers.
@@ -121,7 +120,6 @@ class Row:
     session: Session
     send: Callable[[Piece], None]
     decoder: str = "reweigh"
-    table: str | None = None
     table_session: Attached | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0

@@ -1,10 +1,9 @@
-"""The served model: its decoders and tables by name, facts about it, and cached evidence of pictures."""
+"""The served model: its table and decoders, facts about it, and cached evidence of pictures."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.memory import Memory
 from reweigh.rivals import DECODERS, decoder
 from reweigh.serve.batch import streams
-from reweigh.serve.bounds import DEFAULT, TABLE_NAME
 from reweigh.serve.prepare import LANES, Prepared, prepare_inputs, resized
 from reweigh.serve.recall import Recall
 from reweigh.serve.wire import Message
@@ -32,26 +30,10 @@ if TYPE_CHECKING:
 
 Source = str | Path
 
+CONTEXT = 32_768
+"""Positions of a model that does not declare how many it has."""
 BASE = "base"
 """The decoder equal to ReWEIGH with beta 0, bit for bit; it shares its batch and can be traced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A folder of reference tables as it was last read.
-
-    Attributes:
-        session: ReWEIGH at the folder's own layer and beta.
-        sessions: ReWEIGH at each layer that requests may choose.
-    """
-
-    session: Attached
-    sessions: dict[int, Attached]
-
-    @property
-    def sha256(self) -> str:
-        """Return the fingerprint of the table at the folder's own layer."""
-        return self.session.table.fingerprint
 
 
 class Served:
@@ -61,7 +43,6 @@ class Served:
         name: The name that clients use.
         names: Further names that clients may use.
         table: Reference table; without one the server offers the base model and the other decoders.
-        tables: Further tables by name, each with the layer and beta recorded with it.
         layer: Layer of ``table``, if its folder holds several; the recorded point's if not given.
         beta: Maximum penalty with ``table``; the recorded point's if not given.
         decoders: Decoders that requests may choose besides ReWEIGH and the base model; each may cost seconds of the
@@ -79,7 +60,6 @@ class Served:
         name: str,
         names: Collection[str] = (),
         table: Source | None = None,
-        tables: Mapping[str, Source] | None = None,
         layer: int | None = None,
         beta: float | None = None,
         decoders: Sequence[str] = (),
@@ -97,83 +77,49 @@ class Served:
         self.anatomy = find_anatomy(model)
         self.cache = Memory() if cache is None else cache
         self.recall = Recall(self.anatomy, processor, self.cache)
-        self._sources: dict[str, Source] = ({} if table is None else {DEFAULT: table}) | dict(tables or {})
-        if self._sources and DEFAULT not in self._sources:
-            raise InputError(
-                "there is no default table", hint="add one without a name, for requests that name none"
-            )
-        if wrong := [one for one in self._sources if not TABLE_NAME.fullmatch(one)]:
-            raise InputError(
-                f"invalid table name {wrong[0]!r}", hint="use ASCII letters, digits, '.', '_', '-'"
-            )
+        self._source = table
         self._layer = layer
         self._beta = beta
         self._force = force
-        paths = {str(getattr(model, "name_or_path", "")), *map(str, self._sources.values())}
+        paths = {str(getattr(model, "name_or_path", "")), str(table or "")}
         # a bare name ("table") tells nothing, and is a word of many messages
         self.hidden = tuple(path for path in paths - {name} if "/" in path or "\\" in path)
-        self._tables: dict[str, Table] = {}
+        self._session: Attached | None = None
+        self._sessions: dict[int, Attached] = {}
         # Tokenizers refuse to be set up in one thread while another decodes with them.
         self.processors = [copy.deepcopy(processor) for _ in LANES]
         self.examined, self.reason = self._examine()
         if self.reason is None:
-            self._tables = self._read_all()
+            self._read()
             self._warm_up()
         others = {*decoders} - {BASE, "reweigh"} | ({BASE} if self.reason else set())
         self._others = {name: decoder(name, model, processor) for name in others}
 
-    def reload(self) -> dict[str, dict[str, Any]]:
-        """Read all tables again, all or nothing; sessions that are in use stay as they are.
-
-        Returns:
-            Fingerprint, layer and beta of each table, and whether it changed.
-        """
+    def reload(self) -> None:
+        """Read the table again, or keep it if that fails; sessions that are in use stay as they are."""
         self._require_reweigh()
-        before, self._tables = self._tables, self._read_all()
-        return {
-            name: {
-                "sha256": one.sha256,
-                "layer": one.session.layer,
-                "beta": one.session.beta,
-                "changed": one.sha256 != before[name].sha256,
-            }
-            for name, one in self._tables.items()
-        }
+        self._read()
 
-    def _read_all(self) -> dict[str, Table]:
-        found = {}
-        for name in self._sources:
-            try:
-                found[name] = self._read(name)
-            except ReweighError as error:
-                raise InputError(f"table {name}: {error.message}", hint=error.hint) from error
-        return found
-
-    def _read(self, name: str) -> Table:
-        """Read a table at all its layers, so that what requests choose later belongs to the same reading."""
-        source, is_default = self._sources[name], name == DEFAULT
+    def _read(self) -> None:
+        """Read the table at all its layers, so that what requests choose later belongs to the same reading."""
+        assert self._source is not None
 
         def open_session(table: ReferenceTable | Source, layer: int | None) -> Attached:
             return attach(
-                self.model,
-                self.processor,
-                table=table,
-                beta=self._beta if is_default else None,
-                layer=layer,
-                force=self._force,
+                self.model, self.processor, table=table, beta=self._beta, layer=layer, force=self._force
             )
 
-        session = open_session(source, self._layer if is_default else None)
+        session = open_session(self._source, self._layer)
         sessions = {session.layer: session}
-        folder = fetch_folder(source)
+        folder = fetch_folder(self._source)
         for layer in table_layers(folder):
             if layer not in sessions:
                 sessions[layer] = open_session(ReferenceTable.from_pretrained(folder, layer=layer), layer)
-        return Table(session, sessions)
+        self._session, self._sessions = session, sessions
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """Return the report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
-        reason = None if self._sources else "the server was started without a reference table"
+        reason = None if self._source is not None else "the server was started without a reference table"
         try:
             found = examine(self.model, self.processor, template=self.template)
         except ReweighError as error:
@@ -198,61 +144,53 @@ class Served:
         return {
             "version": __version__,
             "model": self.name,
-            **self.tables().get(DEFAULT, missing),
+            **(missing if self._session is None else self._about(self._session)),
             "device": str(self.model.device),
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }
 
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """Return source, fingerprint, layer and beta of each table in use, by name."""
+    def _about(self, session: Attached) -> dict[str, Any]:
+        """Return source and fingerprint of the table, layer and beta."""
         return {
-            name: {
-                "table": str(self._sources[name]),
-                "table_sha256": table.sha256[:12],
-                "layer": table.session.layer,
-                "beta": table.session.beta,
-            }
-            for name, table in self._tables.items()
+            "table": str(self._source),
+            "table_sha256": session.table.fingerprint[:12],
+            "layer": session.layer,
+            "beta": session.beta,
         }
-
-    @property
-    def table_names(self) -> list[str]:
-        """The names of the tables in use."""
-        return list(self._tables)
 
     @property
     def layers(self) -> list[int]:
         """The layers of the default table."""
-        return sorted(self._tables[DEFAULT].sessions) if self._tables else []
+        return sorted(self._sessions)
 
     @property
-    def context(self) -> int | None:
+    def context(self) -> int:
         """Positions that the model has, prompt and answer together."""
-        text = self.model.config.get_text_config()
-        found = getattr(text, "max_position_embeddings", None)
-        return found if isinstance(found, int) else None
+        found = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return found if isinstance(found, int) else CONTEXT
 
-    def session(self, name: str, layer: int | None = None, table: str | None = None) -> Session:
+    def session(self, name: str, layer: int | None = None) -> Session:
         """Return the session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
         if name == "reweigh" or (name == BASE and self.reason is None):
-            return self.reweigh(layer, table)
+            return self.reweigh(layer)
         if layer is not None and name != BASE:
             raise InputError(f"reweigh.layer belongs to the decoder reweigh, not to {name}")
         return self._others[name]
 
-    def reweigh(self, layer: int | None = None, table: str | None = None) -> Attached:
-        """Return ReWEIGH with one of the tables, at the table's own layer if none is given."""
+    def reweigh(self, layer: int | None = None) -> Attached:
+        """Return ReWEIGH at a layer of the table, by default the table's own."""
         self._require_reweigh()
-        chosen = self._tables[DEFAULT if table is None else table]
+        assert self._session is not None
         if layer is None:
-            return chosen.session
+            return self._session
         wanted = self.anatomy.check_layer(layer)
-        if wanted not in chosen.sessions:
-            layers = ", ".join(map(str, sorted(chosen.sessions)))
-            raise InputError(f"the table has no layer {layer}", hint=f"it has {layers}")
-        return chosen.sessions[wanted]
+        if wanted not in self._sessions:
+            raise InputError(
+                f"the table has no layer {layer}", hint=f"it has {', '.join(map(str, self.layers))}"
+            )
+        return self._sessions[wanted]
 
     def _require_reweigh(self) -> None:
         if self.reason is not None:

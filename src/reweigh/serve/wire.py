@@ -59,6 +59,7 @@ TURNS = 1_000
 """Messages of a conversation, and parts of a message."""
 LARGEST = 2**31
 """No number that an error repeats is larger; Python reads thousands of digits."""
+CHOICES = 16
 STOPS = 4
 STOP_CHARACTERS = 256
 WORD_CHARACTERS = 100
@@ -68,8 +69,10 @@ SAID = 4_096
 """Tokens of an answer after which words are completed."""
 CANDIDATES = 12
 """Tokens whose words are completed at once; each is a short generation."""
-VALUES = 10_000
-"""Commas in a body beside those in its texts. Millions of fields would keep the event loop busy for a minute."""
+BODY_SECONDS = 30.0
+"""Time in which the body of a request must arrive."""
+VALUES = 40_000
+"""Commas in a body, those of its texts included. Millions of fields would keep the event loop busy for a minute."""
 ECHOED_CHARACTERS = 60
 """Characters of a client's own words that an error repeats."""
 
@@ -164,27 +167,10 @@ class ReweighOptions(Strict):
     """Settings of ReWEIGH."""
 
     decoder: str = "reweigh"
-    table: str | None = None
     beta: float | list[float] | None = None
     layer: int | None = Field(default=None, gt=-LARGEST, lt=LARGEST)
     trace: bool = False
     evidence: bool = False
-
-
-class VllmOptions(Strict):
-    """The same settings under the names that vLLM takes, so that a client can address either server."""
-
-    reweigh: Literal["on", "off"] | None = None
-    reweigh_table: str | None = None
-    reweigh_beta: float | None = None
-    reweigh_evidence: bool = False
-
-    def options(self) -> ReweighOptions:
-        """Return the settings under our names."""
-        own: dict[str, Any] = {"table": self.reweigh_table, "evidence": self.reweigh_evidence}
-        if self.reweigh == "off":
-            return ReweighOptions(decoder="base", **own)
-        return ReweighOptions(beta=self.reweigh_beta, **own)
 
 
 class StreamOptions(BaseModel):
@@ -219,13 +205,12 @@ class ChatRequest(Conversation):
     top_k: int | None = Field(default=None, ge=-1, lt=LARGEST)
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
     chat_template_kwargs: dict[str, Any] | None = None
-    n: int = Field(default=1, ge=1, lt=LARGEST)
+    n: int = Field(default=1, ge=1, le=CHOICES)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: Annotated[list[str], BeforeValidator(_as_list)] = []
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     reweigh: ReweighOptions | None = None
-    vllm_xargs: VllmOptions | None = None
 
     @field_validator("reweigh", mode="before")
     @classmethod
@@ -246,8 +231,6 @@ class ChatRequest(Conversation):
             raise _wrong("stop", f"give at most {STOPS} strings of 1 to {STOP_CHARACTERS} characters")
         if self.top_logprobs is not None and not self.logprobs:
             raise _wrong("top_logprobs", "needs logprobs")
-        if self.reweigh is not None and self.vllm_xargs is not None:
-            raise _wrong("vllm_xargs", "give either reweigh or vllm_xargs")
         beta = self.options.beta
         if isinstance(beta, list) and len(beta) != self.n:
             told = f"{len(beta)} values were given for n = {self.n}; give one number, or one for each choice"
@@ -262,8 +245,6 @@ class ChatRequest(Conversation):
     @property
     def options(self) -> ReweighOptions:
         """Settings of ReWEIGH under our names; defaults for what is not given."""
-        if self.vllm_xargs is not None:
-            return self.vllm_xargs.options()
         return self.reweigh or ReweighOptions()
 
 
@@ -290,7 +271,6 @@ class CheckRequest(Conversation):
 
 FIELDS: dict[str, Sequence[str]] = {
     "reweigh": tuple(ReweighOptions.model_fields),
-    "vllm_xargs": tuple(VllmOptions.model_fields),
     "messages": (
         "role",
         "content",
@@ -331,7 +311,7 @@ async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None
     if not length.isdigit() or int(length) > most:
         raise too_long
     try:
-        async with asyncio.timeout(bounds.body_seconds):
+        async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 hold(len(chunk))
                 kept += chunk
@@ -339,7 +319,7 @@ async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None
                     raise too_long
     except TimeoutError:
         raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
-    if kept.count(b",") > VALUES + bounds.prompt_tokens:
+    if kept.count(b",") > VALUES:
         raise Problem(400, "the request's body has too many values", code="body_too_large")
     return bytes(kept)
 
