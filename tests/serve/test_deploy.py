@@ -5,20 +5,26 @@ from __future__ import annotations
 import configparser
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
+import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
+import httpx
 import pytest
-from live import Running
+from live import Running, picture, user
 from typer.testing import CliRunner
 
 from reweigh.errors import InputError
+from reweigh.serve.bounds import Bounds
 
 ROOT = Path(__file__).parents[2]
 INSTRUCTIONS = {
@@ -139,6 +145,75 @@ def test_the_unit(tmp_path):
         ["systemd-analyze", "verify", str(tmp_path / "reweigh.service")], capture_output=True, text=True
     )
     assert "reweigh.service" not in checked.stderr, checked.stderr
+
+
+def nginx(folder, port, behind):
+    """Nginx with our configuration, but for the certificate and the ports."""
+    text = (ROOT / "deploy/nginx.conf").read_text()
+    text = re.sub(r" *ssl_certificate.*\n", "", text).replace("443 ssl", f"127.0.0.1:{port}")
+    logs = f"access_log off; error_log {folder}/error.log;"
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; events {{}} http {{ {logs} {text.replace('8377', str(behind))} }}"
+    )
+    return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", f"{folder}/error.log"]
+
+
+def caddy(folder, port, behind):
+    """Caddy with our configuration, but for the certificate and the ports."""
+    text = (ROOT / "deploy/Caddyfile").read_text().replace("\tservers {", "\tadmin off\n\tservers {")
+    text = text.replace("describe.example.org {", f"http://describe.example.org:{port} {{")
+    (folder / "Caddyfile").write_text(text.replace("8377", str(behind)))
+    return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "Caddyfile"])
+def test_the_page_shows_the_configurations_that_were_tried(name):
+    assert (ROOT / "deploy" / name).read_text().strip() in (ROOT / "docs/serve.md").read_text()
+
+
+def test_the_page_has_every_limit_with_its_default():
+    table = (ROOT / "docs/serve.md").read_text().partition("## Limits")[2].partition("## Memory")[0]
+    missing = [name for name in asdict(Bounds()) if f"`{name}`" not in table]
+    assert missing == []
+
+
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+def test_a_proxy_with_our_configuration(proxy, tmp_path, serving):
+    if shutil.which(proxy.__name__) is None:
+        pytest.skip(f"{proxy.__name__} is not installed (apt-get install {proxy.__name__})")
+    behind = serving(hosts=["describe.example.org"])
+    clients = []
+    receiving = behind.server.scheduler.receiving
+    behind.server.scheduler.receiving = lambda client: clients.append(client) or receiving(client)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = proxy(tmp_path, port, behind.url.rpartition(":")[2])
+    with open(tmp_path / "said", "w") as said:
+        running = subprocess.Popen(
+            command, stdout=said, stderr=said, env={**os.environ, "HOME": str(tmp_path)}
+        )
+    try:
+        url, headers = f"http://127.0.0.1:{port}", {"Host": f"describe.example.org:{port}"}
+        for _ in range(300):
+            with contextlib.suppress(httpx.ConnectError):
+                if httpx.get(f"{url}/health", headers=headers).status_code == 200:
+                    break
+            time.sleep(0.1)
+        asked = {"model": "reweigh-world", "messages": [user(picture(0))], "max_tokens": 5}
+        origin = {**headers, "Origin": f"http://describe.example.org:{port}"}
+        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=60) as other:
+            answer = other.post(f"{url}/v1/chat/completions", json=asked, headers=origin)
+        assert answer.status_code == 200, answer.text
+        assert clients == ["127.0.0.2"]
+        with httpx.stream(
+            "POST", f"{url}/v1/chat/completions", json=asked | {"stream": True}, headers=headers
+        ) as stream:
+            assert [line for line in stream.iter_lines() if line][-1] == "data: [DONE]"
+        large = httpx.post(f"{url}/v1/chat/completions", content=b" " * (9 << 20), headers=headers)
+        assert large.status_code in (400, 413)
+    finally:
+        running.terminate()
+        running.wait(60)
 
 
 def invoke(tmp_path, text, *arguments):

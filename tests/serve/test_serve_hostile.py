@@ -21,6 +21,7 @@ from live import data_url, picture, user
 from reweigh.errors import InputError
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.scheduler import BODIES
 
 MODEL = "reweigh-world"
 JSON = {"Content-Type": "application/json"}
@@ -290,13 +291,13 @@ def test_bytes_of_bodies_are_bounded_together_and_for_each_client(serving):
         return httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=headers).status_code
 
     with contextlib.ExitStack() as stack:
-        for _ in range(4):
+        for _ in range(BODIES // 2):
             send("192.0.2.1")
-        _until(lambda: full.server.scheduler._held.total() == 4 * 999)
+        _until(lambda: full.server.scheduler._held.total() == BODIES // 2 * 999)
         assert (status("192.0.2.1"), status("192.0.2.2")) == (429, 400)
-        for _ in range(4):
+        for _ in range(BODIES // 2):
             send("192.0.2.2")
-        _until(lambda: full.server.scheduler._held.total() == 8 * 999)
+        _until(lambda: full.server.scheduler._held.total() == BODIES * 999)
         assert status("192.0.2.3") == 429
     _until(lambda: full.server.scheduler._held.total() == 0)
     assert httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=JSON).status_code == 400

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 
-from reweigh.files.seals import read_sealed, write_sealed
+import httpx
+
 from reweigh.serve.app import Server
 from reweigh.serve.served import Served
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.store import record_point
 from reweigh.world import table_path
-
-POINT = "operating_point.json"
 
 
 def reload(server):
@@ -27,11 +27,11 @@ def test_a_new_table_is_used_and_a_broken_one_is_not(world, tmp_path, caplog):
     folder = shutil.copytree(table_path(), tmp_path / "table")
     served = Served(world.model, world.processor, name="world", table=folder)
     before = served.reweigh(), served.reweigh(1)
-    write_sealed(folder / POINT, read_sealed(folder / POINT) | {"beta": 1.3})
+    record_point(folder, OperatingPoint(2, 1.3, "tuned", 300))
     reload(Server(served))
     assert (served.reweigh().beta, before[0].beta) == (1.3, 3.5)
     kept = served.reweigh(), served.reweigh(1)
-    (folder / POINT).write_text("{")
+    (folder / "layer-2.safetensors").write_text("{")
     server = Server(served)
     reload(server)
     assert (served.reweigh(), served.reweigh(1)) == kept
@@ -50,6 +50,4 @@ def test_a_disk_that_fails_leaves_the_old_table_in_use(world, monkeypatch, caplo
 
 
 def test_no_route_reloads(house):
-    import httpx
-
-    assert httpx.post(f"{house.url}/v1/reweigh/reload", content=json.dumps({})).status_code == 404
+    assert httpx.post(f"{house.url}/v1/reweigh/reload", json={}).status_code == 404

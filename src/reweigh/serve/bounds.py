@@ -19,7 +19,7 @@ class Bounds:
     """What a server accepts and how long it works on it; every bound is positive.
 
     Attributes:
-        body_bytes: Bytes of one request, or of one image that is fetched; eight times as many may be in memory at once.
+        body_bytes: Bytes of one request, or of one image that is fetched; 32 times as many may be in memory.
         image_pixels: Pixels of all images of one request, as they are and as the processor enlarges them.
         images: Images of one conversation.
         new_tokens: Tokens of one answer.

@@ -1,6 +1,6 @@
 """The page's endpoints: facts about the model, scenes, evidence by layer and place, a text checked against a picture.
 
-All of them use the default table. All that need the model run in the scheduler's thread.
+All that need the model run in the scheduler's thread.
 """
 
 from __future__ import annotations

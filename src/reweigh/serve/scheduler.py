@@ -31,7 +31,7 @@ GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
 IDLE_SECONDS = 1.0
 """Seconds without a request after which freed memory is returned to the system."""
-BODIES = 8
+BODIES = 32
 """How many bodies of the maximum size may be in memory at once."""
 CLIENTS = 2
 """One client gets at most one of so many shares of the queue and of the bytes in memory."""

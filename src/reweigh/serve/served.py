@@ -162,7 +162,7 @@ class Served:
 
     @property
     def layers(self) -> list[int]:
-        """The layers of the default table."""
+        """The layers of the table."""
         return sorted(self._sessions)
 
     @property
