@@ -48,7 +48,7 @@ def compare(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
     ),
     regime: str = REGIME,
-    against: str = typer.Option(None, help="Method that the others are compared with; by default the base."),
+    against: str = typer.Option(None, help="Method to compare the others with."),
     tune_all: bool = typer.Option(
         False,
         "--tune-all",

@@ -30,9 +30,7 @@ DECODER = typer.Option(REWEIGH, "--decoder", help="reweigh, base, vcd, or anothe
 DECODER_OPTION = typer.Option(
     [], "--decoder-option", metavar="NAME=VALUE", help="Option of the decoder; repeatable."
 )
-REGIME = typer.Option(
-    "own", "--regime", help="own: as the authors of each decoder decode; greedy or sampling: all alike."
-)
+REGIME = typer.Option("own", "--regime", help="How to decode: own, greedy or sampling.")
 BENCHMARK = typer.Option(
     None,
     "--benchmark",
