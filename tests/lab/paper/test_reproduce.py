@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +12,10 @@ from typer.testing import CliRunner
 
 import reweigh.cli.reproduce
 from reweigh.cli.app import app
-from reweigh.errors import InputError, ReweighError
+from reweigh.errors import InputError, UnknownNameError
 from reweigh.files.outputs import RECORD
-from reweigh.lab.paper.reproduce import METHODS, Pace, Protocol, Step, latencies, measure_pace
+from reweigh.lab.paper.published import published
+from reweigh.lab.paper.reproduce import METHODS, Pace, Protocol, Step, chosen_steps, latencies, measure_pace
 from reweigh.lab.tasks.chair.benchmark import CHAIR
 from reweigh.world.scenes import scene
 
@@ -80,9 +82,10 @@ def test_what_is_missing_is_named(coco, tmp_path, monkeypatch):
     assert "reweigh data mmhal" in steps["mmhal vcd"].missing
     (tmp_path / "data" / "mmvet").mkdir(parents=True)
     again = {one.name: one for one in Protocol("m", coco, tmp_path).steps()}
-    assert "--judge" in again["rate mmvet base"].missing
+    assert "--judge-option" in again["rate mmvet base"].missing
     nowhere = {one.missing for one in Protocol("m", tmp_path / "no", tmp_path).steps()}
-    assert nowhere == {f"{tmp_path / 'no' / 'train2014'}"}
+    assert len(nowhere) == 1
+    assert nowhere.pop().startswith(f"{tmp_path / 'no' / 'train2014'}, ")
 
 
 def test_hours_follow_from_the_pace():
@@ -132,36 +135,109 @@ def test_the_plan_runs_nothing_but_a_measurement(small):
     assert "hours here" in shown.stdout
 
 
+def test_the_plan_needs_no_coco_and_lists_every_table_of_the_paper(tmp_path):
+    done = call("world", "--coco", tmp_path / "no", "-o", tmp_path / "out", "--plan", "--json")
+    assert done.exit_code == 0, done.output
+    page = json.loads(done.stdout)
+    assert {one["label"] for one in page["tables"]} == set(published())
+    for one in page["tables"]:
+        table = published()[one["label"]]
+        assert one["by"].startswith("reweigh ") == bool(table.run), one
+    assert all(one["command"][0] == "reweigh" for one in page["steps"])
+    lacks = page["steps"][0]["missing"]
+    for name in ("train2014", "val2014", "captions_train2014.json", "instances_val2014.json"):
+        assert name in lacks, "everything at once"
+
+
+def test_steps_are_chosen_by_name():
+    steps = Protocol("m", Path("coco"), Path("out"), judge=["--judge-option", "model=m"]).steps()
+    assert chosen_steps(steps, None) == {one.name for one in steps}
+    assert chosen_steps(steps, "calibrate, chair") == {"calibrate", "chair"}
+    assert {one.name for one in steps} - chosen_steps(steps, "-tune") == {"tune"}
+    with pytest.raises(UnknownNameError, match="did you mean ablate"):
+        chosen_steps(steps, "ablat")
+
+
+def test_what_may_stop_a_step_is_said_at_once(coco, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("reweigh.lab.paper.reproduce.ROOM", 1 << 60)
+    said = " ".join(Protocol("m", coco, tmp_path / "out", judge=["--judge-option", "model=m"]).warnings())
+    assert "OPENAI_API_KEY" in said
+    assert "GB left" in said
+    own = Protocol("m", coco, tmp_path, judge=["--judge-option", "url=http://localhost:1"]).warnings()
+    assert "OPENAI_API_KEY" not in " ".join(own)
+
+
+def methods_of(command):
+    return command[command.index("-m", 3) + 1].split(",") if "compare" in command else []
+
+
+def test_a_failed_and_a_killed_rival_are_named_and_all_else_is_run(small, monkeypatch):
+    arguments, _ = small
+    ran, broken = [], {"opera": -9, "pai": 1}
+
+    def run(command, check):
+        ran.append(command[3:])
+        code = next((broken[one] for one in methods_of(command) if one in broken), 0)
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(reweigh.cli.reproduce.subprocess, "run", run)
+    first = call(*arguments)
+    assert "chair: opera was killed by signal 9" in str(first.exception)
+    assert "pai ended with exit code 1" in str(first.exception)
+    compared = [",".join(methods_of(["", "-m", "", *one])) for one in ran if one[0] == "compare"]
+    alone = [f"base,{one}" for one in ("vcd", "opera", "dola", "pai", "revisit", "reweigh")]
+    assert compared == [",".join(METHODS), *alone, "base,vcd,dola,revisit,reweigh"]
+    assert [one[0] for one in ran][-2:] == ["ablate", "study"]
+    broken.clear()
+    ran.clear()
+    assert call(*arguments).exit_code == 0
+    assert [one[0] for one in ran] == ["compare", "study"], "what failed, and the pages"
+    ran.clear()
+    assert call(*arguments).exit_code == 0
+    assert ran == []
+
+
+def test_without_a_table_nothing_else_is_tried(small, monkeypatch):
+    arguments, _ = small
+    monkeypatch.setattr(
+        reweigh.cli.reproduce.subprocess,
+        "run",
+        lambda command, check: subprocess.CompletedProcess(command, 1),
+    )
+    said = str(call(*arguments).exception)
+    assert "calibrate: ended with exit code 1" in said
+    assert "study: it needs the table" in said
+
+
 @pytest.mark.slow
 def test_the_command(small, monkeypatch):
     pytest.importorskip("nltk", reason="needs the extra 'eval'")
     (_, *arguments), out = small
     arguments = ["world", *arguments[:-1], 30]
-    stopped = []
 
-    def dies_once(command, check):
-        if "ablate" in command and not stopped:
-            stopped.append(1)
-            return subprocess.CompletedProcess(command, 1)
-        return in_process(command, check)
+    def without(command, check):
+        """OPERA is killed, and PAI fails."""
+        code = next(
+            ({"opera": -9, "pai": 1}[one] for one in methods_of(command) if one in ("opera", "pai")), None
+        )
+        return in_process(command, check) if code is None else subprocess.CompletedProcess(command, code)
 
-    monkeypatch.setattr(reweigh.cli.reproduce.subprocess, "run", dies_once)
+    monkeypatch.setattr(reweigh.cli.reproduce.subprocess, "run", without)
     first = call(*arguments)
-    assert isinstance(first.exception, ReweighError)
-    assert "ablate" in str(first.exception)
-    ran = []
-    monkeypatch.setattr(
-        reweigh.cli.reproduce.subprocess,
-        "run",
-        lambda command, check: ran.append(command[3]) or in_process(command, check),
-    )
+    assert "opera was killed" in str(first.exception)
+
+    def rows():
+        page = json.loads((out / "study" / "paper" / "paper.json").read_text())
+        assert page["tab:signal-ablation"]["measured"] is not None
+        return {cell["row"] for cell in page["tab:chair-full"]["measured"]["values"]}
+
+    assert {"Base", "VCD", "DoLa", "ReVisiT", "ReWEIGH"} <= rows()
+    assert not {"OPERA", "PAI"} & rows()
+    monkeypatch.setattr(reweigh.cli.reproduce.subprocess, "run", in_process)
     second = call(*arguments)
     assert second.exit_code == 0, second.output
-    assert ran == ["ablate", "study"], "what is finished is not run again"
-    page = json.loads((out / "study" / "paper" / "paper.json").read_text())
-    rows = {cell["row"] for cell in page["tab:chair-full"]["measured"]["values"]}
-    assert {"Base", "VCD", "OPERA", "DoLa", "PAI", "ReVisiT", "ReWEIGH"} <= rows
-    assert page["tab:signal-ablation"]["measured"] is not None
+    assert {"Base", "VCD", "OPERA", "DoLa", "PAI", "ReVisiT", "ReWEIGH"} <= rows()
 
 
 def test_a_folder_without_coco_is_refused(tmp_path):

@@ -7,15 +7,20 @@ Each step is a command that a person could type and that resumes by itself.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import InputError
+from reweigh.errors import InputError, ReweighError, require_known
 from reweigh.files.outputs import write_output
 from reweigh.images import read_image
+from reweigh.lab.paper.protocol import protocol as settings
 from reweigh.lab.paper.published import REFERENCE, published
 from reweigh.lab.paper.study import Entry
 from reweigh.lab.runs.record import find_image
@@ -39,6 +44,9 @@ METHODS = {
 """The decoders of the paper's tables, and what it calls them."""
 IMAGES, TUNING_SEED, CALIBRATION_SEED = 500, 42, 4242
 LAYERS = (-3, -2, -1)
+"""Blocks to search on a model that is none of the paper's."""
+ROOM = 5_000_000_000
+"""Bytes that a whole run takes, about: tables, corpora and answers."""
 POINTS = 18
 """Runs of a search: three layers, five betas and a midpoint."""
 ARMS = 21
@@ -155,7 +163,9 @@ class Protocol:
         table, study = self.out / "table", self.out / "study"
         chair, chosen, methods = self.chair(), ["-t", str(table), *self.options], ["-m", ",".join(METHODS)]
 
-        layers = [part for layer in LAYERS for part in ("--layer", str(layer))]
+        paper = settings().model(model)
+        searched = LAYERS if paper is None else paper[1].layers
+        layers = [part for layer in searched for part in ("--layer", str(layer))]
         read = [str(self.manifest), *layers, *self._short(), *self.options]
         yield Step("calibrate", ("calibrate", model, *read, "-o", str(table)), n)
         tuning = ("tune", model, *chair, *chosen, "-o", str(study / "tuning"))
@@ -174,19 +184,19 @@ class Protocol:
 
     def _amber(self, methods: Sequence[str], chosen: Sequence[str], factor: float) -> Step:
         folder = self.amber or data_folder(find_benchmark("amber-generative"))
-        there = find_files(folder, "annotations.json")
-        lacks = f"annotations.json of AMBER in {folder} (reweigh data amber, or --amber DIR)"
+        files = [name for name in ("annotations.json", "AMBER_1.jpg") if not find_files(folder, name)]
+        lacks = f"{' and '.join(files)} of AMBER in {folder} (reweigh data amber, or --amber DIR)"
         asked = [part for name in AMBER for part in ("-b", name)]
         data = [] if self.amber is None else ["--data", str(self.amber)]
         given = [*asked, *methods, *data, *self._limited(), *chosen, "-o", str(self.out / "amber")]
         long, short = (min(count, self.limit or count) * factor for count in AMBER.values())
-        return Step("amber", ("compare", self.model, *given), long, short, None if there else lacks)
+        return Step("amber", ("compare", self.model, *given), long, short, lacks if files else None)
 
     def _judged(self, chosen: Sequence[str], factors: dict[str, float]) -> Iterator[Step]:
         """Answer and rate MMHal-Bench and MM-Vet with every method."""
         for name, count in JUDGED.items():
             folder = data_folder(find_benchmark(name))
-            why = "a judge (--judge)" if self.judge is None else None
+            why = "a judge (--judge-option model=NAME)" if self.judge is None else None
             why = why if folder.is_dir() else f"{folder} (reweigh data {name})"
             for method in METHODS:
                 run = str(self.out / "judged" / name / method)
@@ -197,17 +207,82 @@ class Protocol:
                 yield Step(f"rate {name} {method}", ("eval", "score", run, *(self.judge or ())), missing=why)
 
     def missing(self) -> str | None:
-        """Say what the folder of COCO lacks."""
-        for split in ("train2014", "val2014"):
-            if not (self.coco / split).is_dir():
-                return f"{self.coco / split}"
-        for split in ("train2014", "val2014"):
-            for kind in ("captions", "instances"):
-                if not find_files(self.coco, f"{kind}_{split}.json"):
-                    return f"{kind}_{split}.json in {self.coco}"
+        """Say all that the folder of COCO lacks."""
+        splits = ("train2014", "val2014")
+        lacks = [str(self.coco / split) for split in splits if not (self.coco / split).is_dir()]
+        for split in splits:
+            files = [f"{kind}_{split}.json" for kind in ("captions", "instances")]
+            lacks += [f"{file} in {self.coco}" for file in files if not find_files(self.coco, file)]
         folders = (self.coco, data_folder(find_benchmark("chair")))
-        known = any(find_files(folder, "synonyms.txt") for folder in folders)
-        return None if known else "synonyms.txt (reweigh data chair)"
+        if not any(find_files(folder, "synonyms.txt") for folder in folders):
+            lacks.append("synonyms.txt (reweigh data chair)")
+        return ", ".join(lacks) or None
+
+    def warnings(self) -> list[str]:
+        """Say what else may stop a step or change its numbers: language data, the judge's key, disk."""
+        return [*_language(), *_judge(self.judge), *_disk(self.out)]
+
+
+def _language() -> Iterator[str]:
+    """Try the tools that find objects in captions."""
+    from reweigh.lab.tasks.language import language
+
+    try:
+        tools = language()
+        tools.tags([token.text for token in tools.tokens("A dog runs.")])
+    except ReweighError as error:
+        yield f"chair and amber need language tools: {error}"
+    if find_spec("spacy") is None:
+        yield "without spaCy, AMBER matches equal words only (similarity: exact), which its published numbers do not"
+
+
+def _judge(options: Sequence[str] | None) -> Iterator[str]:
+    """Look for the key of the judge."""
+    given = dict(one.split("=", 1) for one in options or () if "=" in one)
+    key = given.get("key", "OPENAI_API_KEY")
+    if options is not None and "url" not in given and not os.environ.get(key):
+        yield f"the judge needs its key in the environment variable {key}"
+
+
+def _disk(out: Path) -> Iterator[str]:
+    """Look for the room that a whole run takes."""
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    if (free := shutil.disk_usage(there).free) < ROOM:
+        yield f"{there} has {free / 1e9:.1f} GB left; a whole run takes about {ROOM / 1e9:.0f}"
+
+
+def chosen_steps(steps: Sequence[Step], text: str | None) -> set[str]:
+    """Return the steps that a list names; with only names behind a minus, all but these. ``mmhal`` is all of its steps.
+
+    Examples:
+        >>> every = [Step("calibrate", ()), Step("chair", ()), Step("mmhal vcd", ()), Step("rate mmhal vcd", ())]
+        >>> sorted(chosen_steps(every, "-mmhal,-chair"))
+        ['calibrate']
+        >>> sorted(chosen_steps(every, "mmhal"))
+        ['mmhal vcd', 'rate mmhal vcd']
+    """
+    named = {one.name: set(one.name.split()) | {one.name} for one in steps}
+    wanted = [part.strip() for part in (text or "").split(",") if part.strip()]
+    known = sorted({part for parts in named.values() for part in parts})
+    require_known("step", [part.removeprefix("-") for part in wanted], known)
+    out = {part[1:] for part in wanted if part.startswith("-")}
+    only = {part for part in wanted if not part.startswith("-")}
+    return {name for name, parts in named.items() if not parts & out and (not only or parts & only)}
+
+
+def with_methods(command: Sequence[str], methods: Sequence[str]) -> tuple[str, ...]:
+    """Return a comparison's command with other methods."""
+    place = list(command).index("-m") + 1
+    return (*command[:place], ",".join(methods), *command[place + 1 :])
+
+
+def coverage() -> Table:
+    """List every table and figure of the paper with the commands that fill it, or why nothing does."""
+    rows: list[list[Cell]] = [
+        [label, one.title, "; then ".join(one.run) or one.not_measured or "nothing to measure"]
+        for label, one in published().items()
+    ]
+    return Table([Column("in the paper"), Column("what it shows"), Column("filled by")], rows)
 
 
 def latencies() -> dict[str, float]:
@@ -234,9 +309,12 @@ def plan_table(steps: Sequence[Step], pace: Pace | None) -> Table:
     """List what will be run, and how long it may take."""
     columns = [Column("step"), Column("hours", digits=2, ranked=False), Column("command")]
     rows: list[list[Cell]] = [
-        [one.name, None if pace is None else pace.hours(one), f"reweigh {' '.join(one.command)}"]
+        [
+            one.name if one.missing is None else f"{one.name} (left out)",
+            None if pace is None or one.missing is not None else pace.hours(one),
+            f"reweigh {shlex.join(one.command)}",
+        ]
         for one in steps
-        if one.missing is None
     ]
     return Table(columns, rows)
 
