@@ -693,4 +693,5 @@ def test_a_table_of_few_tokens_says_so(tokens, warned):
     observations = collect((1,), [ImageObservations("a", np.arange(tokens), np.full(tokens, 9), values)])
     identity = {"identity": {"model_id": "m"}}
     done = Calibration(observations, tables_of(observations, identity, rule="count-5"), identity)
+    assert (1 in done.warnings()) is warned
     assert (done.warnings().get(1, "").startswith(f"only {tokens} tokens are registered")) is warned

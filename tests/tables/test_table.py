@@ -76,6 +76,30 @@ def test_a_saved_table_is_the_same_to_the_last_bit(tmp_path_factory, references,
     assert file.read_bytes() == again.read_bytes()
 
 
+@pytest.mark.parametrize(("low", "warned"), [(0, False), (7, False), (9, False), (10, True), (12, True)])
+def test_references_that_say_little_are_warned_about(low, warned):
+    """Twelve tokens; of more than three quarters the reference is below b0."""
+    table = make(tokens=tuple(range(12)))
+    references = np.where(np.arange(12) < low, table.b0 * 0.4, table.b0 * 5.7)
+    references[-1:] = table.b0 if low < 12 else references[-1:]  # equal is not below
+    table = replace(table, references=references)
+    counted = 0
+    for token in table.tokens.tolist():  # the strength that the edit can reach at all, token by token
+        most = min(max((table.reference(token) - 0.0) / table.b0, 0.0), 1.0)
+        counted += most < 1.0
+    assert table.low_share == counted / 12
+    assert (table.weakness() is not None) is warned
+    if warned:
+        assert f"{counted / 12:.0%} of the registered tokens" in table.weakness()
+
+
+def test_a_table_of_another_readout_or_of_nothing_has_no_such_warning():
+    low = replace(make(tokens=tuple(range(12))), references=np.full(12, 0.001))
+    assert low.weakness() is not None
+    assert replace(low, about={**low.about, "readout": "prob"}).weakness() is None
+    assert make(tokens=()).weakness() is None
+
+
 def test_b0_never_stands_in_for_a_missing_reference():
     table = make()
     assert table.reference(17) == table.references[1]

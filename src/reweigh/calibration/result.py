@@ -79,18 +79,25 @@ class Calibration:
 
     def warnings(self) -> dict[int, str]:
         """Return warnings about valid but weak tables, by layer."""
-        return {
-            layer: f"only {len(table)} tokens are registered, so the edit will hardly change anything: "
-            f"{self.observations.token.size:,} observations of {self.observations.image_count} images are too few"
+        few = (
+            "only {} tokens are registered, so the edit will hardly change anything: "
+            f"{self.observations.token.size:,} observations of {self.observations.image_count} images are too few; "
+            "calibrate on more images"
+        )
+        told = {
+            layer: few.format(len(table)) if len(table) < FEW else table.weakness()
             for layer, table in self.tables.items()
-            if len(table) < FEW
         }
+        return {layer: one for layer, one in told.items() if one is not None}
 
 
 def _kept(folder: Path, table: ReferenceTable) -> ReferenceTable:
     """Return the table of a finished folder, which may have an operating point by now; write one that is missing."""
     path = folder / file_name(table.layer)
-    return ReferenceTable.from_pretrained(path if path.exists() else table.save_pretrained(folder))
+    if path.exists():
+        return ReferenceTable.from_pretrained(path)
+    table.save_pretrained(folder)
+    return table
 
 
 def require_free(folder: Path, layers: Iterable[int]) -> None:

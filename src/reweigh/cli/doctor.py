@@ -23,6 +23,7 @@ def doctor(
     model: str = typer.Argument(None, help="Hub id or checkpoint folder; `world` is the embedded model."),
     image: Path = typer.Argument(None, help="A sample picture; by default a generated one."),
     *,
+    table: str = common.TABLE,
     points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
     decoder: str | None = typer.Option(
         None, help="Check a decoder on the model instead: its logits, words and cost."
@@ -58,11 +59,24 @@ def doctor(
         return
     loaded, processor = loading.load(model)
     report = examine(loaded, processor, image, template=loading.template)
+    if table is not None:
+        report["references"] = _references(common.table_of(model, table))
     common.show(report, lambda: _print(report))
+    if warning := report.get("references", {}).get("warning"):
+        typer.echo(f"warning: {warning}", err=True)
     if not report["parity"]["holds"]:
         raise typer.Exit(1)
     if model != common.WORLD:
         common.finish(then=f"reweigh calibrate {common.quoted(model)} IMAGES -o TABLE")
+
+
+def _references(place: str) -> dict[str, Any]:
+    """Say how many references of a table are below b0, and whether they are too many."""
+    from reweigh.tables.table import ReferenceTable
+
+    table = ReferenceTable.from_pretrained(place)
+    facts = {"layer": table.layer, "registered": len(table), "below_b0": table.low_share}
+    return {**facts, "warning": table.weakness()}
 
 
 def _check_decoder(
@@ -187,6 +201,11 @@ def _print(report: dict[str, Any]) -> None:
         f"  lens parity: largest difference {parity['max_difference']:.3g}, "
         f"rank agreement {parity['rank_agreement']:.4f} at {parity['positions']} positions",
     ]
+    if (references := report.get("references")) is not None:
+        lines.append(
+            f"  references  {references['registered']:,} of layer {references['layer']}, "
+            f"{references['below_b0']:.0%} below b0"
+        )
     if parity["between_blocks"]:
         lines.append(
             f"  adds to the stream after blocks {in_words(parity['between_blocks'])}; read after the addition"

@@ -192,4 +192,4 @@ def _print_tables(head: str, rows: list[dict[str, Any]]) -> None:
                 )
             )
         if "warning" in row:
-            typer.echo(f"warning: layer {row['layer']}: {row['warning']}; calibrate on more images", err=True)
+            typer.echo(f"warning: layer {row['layer']}: {row['warning']}", err=True)

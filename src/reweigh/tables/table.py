@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 3
 COLUMNS = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
+LOW_SHARE = 0.75
+"""Share of references below b0 beyond which a table says little; the embedded model, on which the edit works, has 0.62."""
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
 
@@ -112,6 +114,20 @@ class ReferenceTable:
             return {"dmrr": None, "b": None, "s": None}
         value = float(evidence[int(np.searchsorted(self.tokens, token))])
         return {"dmrr": value, "b": reference, "s": float(strength(reference, np.array(value), self.b0))}
+
+    @property
+    def low_share(self) -> float:
+        """Share of the registered tokens whose reference is below b0: such a token loses at most beta * b / b0."""
+        return float((self.references < self.b0).mean()) if len(self) else 0.0
+
+    def weakness(self) -> str | None:
+        """Warn about references that say little, if these do."""
+        if self.readout != DMRR or self.low_share <= LOW_SHARE:
+            return None
+        return (
+            f"{self.low_share:.0%} of the registered tokens have a reference below b0, so most penalties stay below beta "
+            "and words that are usually wrong escape; compare with the base model before you rely on it"
+        )
 
     def over(self, vocab_size: int) -> NDArray[np.float64]:
         """Return b(v) over a whole vocabulary, NaN where a token is not registered."""
