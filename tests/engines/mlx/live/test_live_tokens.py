@@ -124,9 +124,9 @@ def test_penalties_and_seeds_act_on_edited_logits(engines):
 def test_every_request_has_its_own_beta(engines):
     both = engines["llava"]
     rw = both.attach()
+    with rw.using(beta=0.0):
+        assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.base[0].tokens
     with rw:
-        with rw.using(beta=0.0):
-            assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.base[0].tokens
         assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.edited[0].tokens
     assert tuple(rw.generate("", **said(both)).token_ids) == both.edited[0].tokens
     assert rw.describe(both.pictures[0], max_new_tokens=TOKENS) == both.edited[0].text
