@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from answering import answer, toy_runs
-from reweigh.engines.answer import Answer
 from reweigh.files.seals import read_sealed
 from reweigh.lab.estimate import Estimate
 from reweigh.lab.frame import Frame, Row
@@ -21,10 +19,10 @@ from reweigh.lab.paper.measured import Measured, read_results
 from reweigh.lab.paper.pages import DATA, INDEX, write_paper
 from reweigh.lab.paper.published import published
 from reweigh.lab.paper.study import Entry, Outcome, row
-from reweigh.lab.runs.score import score_paths
-from reweigh.lab.tasks.base import BENCHMARKS
+from reweigh.lab.runs.record import RESULTS
+from reweigh.lab.runs.results import Scored
+from reweigh.lab.tasks.types import Item, Summary
 from reweigh.lab.views.report import write_frame
-from toy_benchmark import Toy
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},
@@ -151,21 +149,39 @@ def test_settings_fill_the_tables_that_measure_nothing() -> None:
     assert [row[0] for row in arms.rows][:2] == ["Full method", "Global reference"]
 
 
-def test_descriptions_of_amber_give_an_example(tmp_path: Path) -> None:
-    if "toy" not in BENCHMARKS:
-        BENCHMARKS.add("toy", Toy)
-    runs = toy_runs(tmp_path / "images", limit=5)
-    for arm, text in (("base", "a dog and a bus"), ("reweigh", "a dog")):
-        folder = tmp_path / "made" / "amber-generative" / arm
-        answer(runs, lambda batch, text=text: [Answer(text)] * len(batch.records), folder)
-        score_paths([folder])
+def described(*texts: str) -> Scored:
+    """Descriptions whose first word is an object that is not there, where it has a capital."""
+    items = [
+        Item(
+            id=number,
+            image=number,
+            counts={},
+            details={
+                "mentions": [{"start": 0, "end": 3, "word": text[:3], "hallucinated": text[0].isupper()}]
+            },
+        )
+        for number, text in enumerate(texts)
+    ]
+    summary = Summary.of(items, benchmark="amber-generative", metrics={})
+    return Scored(items, summary, texts=dict(enumerate(texts)))
+
+
+def test_descriptions_of_amber_give_an_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {"base": described("cat.", "Bus <b>."), "reweigh": described("cat.", "dog.")}
+    for arm in runs:
+        (tmp_path / "made" / "amber-generative" / arm).mkdir(parents=True)
+        (tmp_path / "made" / "amber-generative" / arm / RESULTS).touch()
+    monkeypatch.setattr("reweigh.lab.paper.pages.read_scored", lambda folder: runs[folder.name])
     keys = {"benchmark": "amber-generative", "arm": "base", "figure": "chair", "against": None}
     write_frame(Frame([Row(keys, Estimate(4.0))], {"model": "m"}), tmp_path / "made")
     write_paper(read_results([tmp_path / "made"]), tmp_path / "paper")
     shown = section(tmp_path / "paper", "fig:amber-examples")
-    assert "<h4>base</h4>" in shown
-    assert "<h4>ReWEIGH</h4>" in shown
-    assert 'class="hallucinated"' in shown
+    assert (
+        '<h4>base</h4><p class="said"><span class="hallucinated" title="Bus">Bus</span> &lt;b&gt;.</p>'
+        in shown
+    )
+    assert '<h4>ReWEIGH</h4><p class="said"><span class="grounded" title="dog">dog</span>.</p>' in shown
+    assert "cat." not in shown, "nothing was removed there"
 
 
 def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:
