@@ -14,11 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.edits import StreamEditor, edited_beside
-from reweigh.rivals.tools.vectors import SteeringVectors
+from reweigh.rivals.tools import (
+    Anatomy,
+    Contrast,
+    Pass,
+    SteeringVectors,
+    StreamEditor,
+    edited_beside,
+    in_range,
+)
 
 
 class ASD(StreamEditor, Contrast):

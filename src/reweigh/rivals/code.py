@@ -18,28 +18,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, Prompt, in_range
-from reweigh.engines.run import Run
-from reweigh.engines.transformers.answers import end_tokens, read_answers
-from reweigh.engines.transformers.arguments import prompt_ids
-from reweigh.engines.transformers.observe import generate_greedily
-from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.identity import Watch
-from reweigh.families.prompts import render
-from reweigh.memory import Memory
-from reweigh.rivals.tools.branch import beside
-from reweigh.rivals.tools.contrast import Contrast, mix
-from reweigh.rivals.tools.inputs import (
+from reweigh.rivals.tools import (
+    Anatomy,
+    Contrast,
+    InputError,
+    Memory,
+    Pass,
+    Prompt,
+    Run,
+    UnsupportedError,
+    Watch,
+    beside,
+    end_tokens,
+    fits,
     forwardable,
+    generate_greedily,
     image_tags,
+    in_range,
+    mix,
     padded,
     picture_parts,
+    prompt_ids,
+    read_answers,
+    render,
+    require_processor,
     rows_of,
     span,
     with_ids,
 )
-from reweigh.rivals.tools.options import fits, require_processor
 
 QUESTION = (
     "Provide a detailed description of the image, covering all visible elements and their interactions, "

@@ -18,12 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Prompt, in_range
-from reweigh.engines.transformers.arguments import prompt_ids
-from reweigh.errors import UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import padded, pixels, rows_of
+from reweigh.rivals.tools import (
+    SAMPLING,
+    Anatomy,
+    Contrast,
+    Prompt,
+    UnsupportedError,
+    in_range,
+    padded,
+    pixels,
+    prompt_ids,
+    rows_of,
+)
 
 SERVED = ("llava", "llava_next", "instructblip")
 

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.method.edit import candidates
-from reweigh.rivals.tools.contrast import mix
-from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
+from reweigh.rivals.tools import Anatomy, EarlyLayers, bucket, candidates, in_range, mix, scaled_layers
 
 
 def keep_prefix(logits: Tensor, mass: float, least: int, most: int) -> Tensor:

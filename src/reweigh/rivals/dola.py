@@ -12,10 +12,17 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import keep_ratio, mix
-from reweigh.rivals.tools.layers import EarlyLayers, bucket, is_tied, reversed_js
+from reweigh.rivals.tools import (
+    Anatomy,
+    Decoder,
+    EarlyLayers,
+    bucket,
+    in_range,
+    is_tied,
+    keep_ratio,
+    mix,
+    reversed_js,
+)
 
 
 class DoLa(EarlyLayers):

@@ -12,12 +12,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from reweigh.engines.base import SAMPLING, Prompt
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, rows_of, span, with_ids
-from reweigh.rivals.tools.options import require_processor
+from reweigh.rivals.tools import (
+    SAMPLING,
+    Anatomy,
+    Contrast,
+    InputError,
+    Prompt,
+    forwardable,
+    image_tags,
+    padded,
+    require_processor,
+    rows_of,
+    span,
+    with_ids,
+)
 
 DISTURBANCE = "You are a confused object detector."
 

@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import BRANCH, Contrast, contrast
+from reweigh.rivals.tools import BRANCH, Anatomy, Contrast, Pass, contrasted, in_range
 
 CAP = 10.0
 """Largest weight; without it the weight passes 50 at token 200."""
@@ -48,4 +46,4 @@ class M3ID(Contrast):
         last, count = forward.past + forward.length - end, main.shape[1]
         tokens = torch.arange(last - count + 1, last + 1, device=main.device)
         weights = self.weights(tokens.clamp_min(0))  # a further turn shows columns of its prompt, too
-        return contrast(main, reference, weights[:, None], 0.0, log_space=True)
+        return contrasted(main, reference, weights[:, None], 0.0, log_space=True)

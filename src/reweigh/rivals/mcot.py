@@ -21,10 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, Pass, in_range
-from reweigh.errors import UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.method.lens import Lens
+from reweigh.rivals.tools import Anatomy, Decoder, Lens, Pass, UnsupportedError, in_range
 
 CHUNK = 2**24
 """Most numbers of a readout in memory at once."""

@@ -18,12 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.method.lens import Lens
-from reweigh.rivals.tools.edits import StreamEditor, mlp_of, unpadded
-from reweigh.rivals.tools.layers import OFFICIAL_DEPTH
+from reweigh.rivals.tools import (
+    OFFICIAL_DEPTH,
+    Anatomy,
+    InputError,
+    Lens,
+    Pass,
+    StreamEditor,
+    UnsupportedError,
+    in_range,
+    mlp_of,
+    unpadded,
+)
 
 TOP = 10
 

@@ -19,12 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Decoder, Pass, in_range
-from reweigh.errors import UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.method.lens import Lens
-from reweigh.rivals.tools.contrast import keep_ratio, mix
-from reweigh.rivals.tools.edits import image_keys, last_keys, mlp_of, unpadded
+from reweigh.rivals.tools import (
+    SAMPLING,
+    Anatomy,
+    Decoder,
+    Lens,
+    Pass,
+    UnsupportedError,
+    image_keys,
+    in_range,
+    keep_ratio,
+    last_keys,
+    mix,
+    mlp_of,
+    unpadded,
+)
 
 KEPT_INPUT = 0.2
 KEPT_ANSWER = 0.5

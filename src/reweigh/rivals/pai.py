@@ -14,10 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.edits import image_keys
+from reweigh.rivals.tools import Anatomy, Contrast, Pass, image_keys, in_range
 
 BETA = 0.1
 """Plausibility cut of the contrast, a constant in the official program."""

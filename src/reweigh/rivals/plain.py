@@ -10,12 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import GREEDY, SAMPLING, Decoder, Pass, in_range
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor import tokenizer_of
-from reweigh.rivals.tools.contrast import CUT, keep_ratio
-from reweigh.rivals.tools.options import require_processor
+from reweigh.rivals.tools import (
+    CUT,
+    GREEDY,
+    SAMPLING,
+    Anatomy,
+    Decoder,
+    InputError,
+    Pass,
+    in_range,
+    keep_ratio,
+    require_processor,
+    tokenizer_of,
+)
 
 
 class Greedy(Decoder):

@@ -15,15 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.engines.run import Run
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor import tokenizer_of
-from reweigh.rivals.tools.branch import beside
-from reweigh.rivals.tools.edits import StreamEditor
-from reweigh.rivals.tools.inputs import word_tokens
-from reweigh.rivals.tools.options import require_processor, word_list
+from reweigh.rivals.tools import (
+    Anatomy,
+    InputError,
+    Pass,
+    Run,
+    StreamEditor,
+    beside,
+    in_range,
+    require_processor,
+    tokenizer_of,
+    word_list,
+    word_tokens,
+)
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:

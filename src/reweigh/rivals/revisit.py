@@ -16,11 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, Pass, in_range
-from reweigh.errors import UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import CUT, keep_ratio
-from reweigh.rivals.tools.layers import bucket, first_index, is_tied, reversed_js
+from reweigh.rivals.tools import (
+    CUT,
+    Anatomy,
+    Decoder,
+    Pass,
+    UnsupportedError,
+    bucket,
+    first_index,
+    in_range,
+    is_tied,
+    keep_ratio,
+    reversed_js,
+)
 
 CHUNK = 2**24
 """Most numbers of a readout in memory at once."""

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Pass, in_range
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.edits import image_keys
+from reweigh.rivals.tools import SAMPLING, Anatomy, Contrast, InputError, Pass, image_keys, in_range
 
 
 class SID(Contrast):

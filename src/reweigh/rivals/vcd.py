@@ -12,10 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import SAMPLING, Prompt, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import forwardable, picture_parts
+from reweigh.rivals.tools import SAMPLING, Anatomy, Contrast, Prompt, forwardable, in_range, picture_parts
 
 STEPS = 1000
 

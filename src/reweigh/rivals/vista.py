@@ -17,14 +17,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.errors import UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.branch import read_prompt
-from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
-from reweigh.rivals.tools.inputs import forwardable, without_image
-from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
-from reweigh.rivals.tools.states import last_states
+from reweigh.rivals.tools import (
+    Anatomy,
+    EarlyLayers,
+    Pass,
+    StreamEditor,
+    UnsupportedError,
+    bucket,
+    forwardable,
+    in_range,
+    last_states,
+    read_prompt,
+    require_plain_mlps,
+    scaled_layers,
+    turned,
+    without_image,
+)
 
 
 class VISTA(StreamEditor, EarlyLayers):

@@ -16,10 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned
-from reweigh.rivals.tools.vectors import SteeringVectors
+from reweigh.rivals.tools import (
+    Anatomy,
+    Pass,
+    SteeringVectors,
+    StreamEditor,
+    in_range,
+    require_plain_mlps,
+    turned,
+)
 
 SCALE = 0.1
 

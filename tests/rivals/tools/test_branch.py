@@ -16,7 +16,7 @@ from reweigh.engines.transformers.arguments import batch_on
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.branch import Branch
-from reweigh.rivals.tools.contrast import contrast
+from reweigh.rivals.tools.contrast import contrasted
 from reweigh.rivals.vcd import VCD
 
 METHODS = {"vcd": {}, "pai": {"alpha": 0.0, "gamma": 1.5}, "icd": {}}
@@ -258,7 +258,7 @@ def test_rows_may_be_contrasted_with_weights_of_their_own(loaded, batch):
     class Uneven(VCD):
         def rule(self, main, reference, forward):
             weights = torch.tensor([[[0.0]], [[1.5]]])
-            return contrast(main, reference, weights, self.beta, log_space=False)
+            return contrasted(main, reference, weights, self.beta, log_space=False)
 
     model, processor = loaded("llava")
     inputs = batch("llava")

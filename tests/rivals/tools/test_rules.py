@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reweigh.rivals.code import bounded_contrast
 from reweigh.rivals.deco import keep_prefix
-from reweigh.rivals.tools.contrast import contrast, keep_ratio, mix
+from reweigh.rivals.tools.contrast import contrasted, keep_ratio, mix
 from reweigh.rivals.tools.layers import reversed_js
 
 values = st.integers(-8, 8).map(float)  # few values, so that ties are common
@@ -78,7 +78,7 @@ def test_keep_prefix(table, mass, least, most):
 def test_contrast(table, alpha, ratio, log_space, random):
     main = np.array(table)
     reference = np.array([[random.uniform(-5, 5) for _ in row] for row in table])
-    found = contrast(torch.tensor(main), torch.tensor(reference), alpha, ratio, log_space=log_space).numpy()
+    found = contrasted(torch.tensor(main), torch.tensor(reference), alpha, ratio, log_space=log_space).numpy()
     for row, other, y in zip(main, reference, found, strict=True):
         keep = kept(row, ratio)
         a, r = (log_softmax(row), log_softmax(other)) if log_space else (row, other)
@@ -121,10 +121,10 @@ def test_rows_may_have_weights_and_cuts_of_their_own():
     main, reference = torch.randn(2, 3, 20, generator=torch.Generator().manual_seed(0))
     alphas, ratios = torch.tensor([[0.0], [1.0], [2.5]]), torch.tensor([[0.0], [0.1], [1.0]])
     for log_space in (False, True):
-        found = contrast(main, reference, alphas, ratios, log_space=log_space)
+        found = contrasted(main, reference, alphas, ratios, log_space=log_space)
         for row in range(3):
             own = main[row], reference[row], float(alphas[row]), float(ratios[row])
-            assert torch.equal(found[row], contrast(*own, log_space=log_space))
+            assert torch.equal(found[row], contrasted(*own, log_space=log_space))
     both = bounded_contrast(main, reference, 0.7)
     for row in range(3):
         torch.testing.assert_close(both[row], bounded_contrast(main[row], reference[row], 0.7))
@@ -134,7 +134,7 @@ def test_rows_may_have_weights_and_cuts_of_their_own():
 def test_a_token_that_the_main_pass_rules_out_stays_out(ratio):
     main = torch.tensor([[1.0, -math.inf, 0.5], [-math.inf, 2.0, 1.0]])
     reference = torch.tensor([[0.0, -math.inf, 0.0], [1.0, 1.0, 1.0]])
-    found = [contrast(main, reference, 1.0, ratio, log_space=log_space) for log_space in (False, True)]
+    found = [contrasted(main, reference, 1.0, ratio, log_space=log_space) for log_space in (False, True)]
     found += [bounded_contrast(main, reference, 0.7), bounded_contrast(main, main.clone(), 0.7)]
     for one in found:
         assert not one.isnan().any()

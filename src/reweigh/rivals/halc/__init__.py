@@ -24,19 +24,25 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from reweigh.engines.base import Pass, in_range
-from reweigh.engines.run import suspended
-from reweigh.engines.transformers.answers import end_tokens
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.dola import DoLa
 from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
 from reweigh.rivals.halc.pictures import PictureSession, pictures_of
 from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may_be_entity
-from reweigh.rivals.tools.branch import after_prompts, prefill, prompt_pass
-from reweigh.rivals.tools.edits import StreamEditor, edited_beside
-from reweigh.rivals.tools.options import require_processor
+from reweigh.rivals.tools import (
+    Anatomy,
+    InputError,
+    Pass,
+    StreamEditor,
+    after_prompts,
+    edited_beside,
+    end_tokens,
+    in_range,
+    prefill,
+    prompt_pass,
+    require_processor,
+    suspended,
+    tokenizer_of,
+)
 
 
 class HALC(StreamEditor):

@@ -20,13 +20,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import ArtifactError, InputError, UnsupportedError, first_line
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.images import pixels_hash, read_image
-from reweigh.rivals.tools.branch import beside, read_prompt
-from reweigh.rivals.tools.inputs import without_image, word_tokens
+from reweigh.rivals.tools import (
+    DESCRIBE,
+    Anatomy,
+    ArtifactError,
+    InputError,
+    UnsupportedError,
+    beside,
+    build_inputs,
+    first_line,
+    read_prompt,
+    without_image,
+    word_tokens,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image

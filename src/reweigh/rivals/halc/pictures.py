@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reweigh.engines.base import Pass
 from reweigh.engines.session import Session
-from reweigh.engines.transformers.arguments import TOKEN_TYPES
-from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.prompts import build_inputs
-from reweigh.rivals.tools.inputs import forwardable, span, with_ids
+from reweigh.rivals.tools import (
+    TOKEN_TYPES,
+    Anatomy,
+    InputError,
+    Pass,
+    UnsupportedError,
+    build_inputs,
+    forwardable,
+    span,
+    with_ids,
+)
 from reweigh.text import Template
 
 if TYPE_CHECKING:

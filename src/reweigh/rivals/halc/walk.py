@@ -16,10 +16,7 @@ from torch import Tensor
 
 from reweigh.rivals.halc.grounding import Box, checked_box, singular
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.tools.branch import Branch, read_prompt
-from reweigh.rivals.tools.inputs import rows_of
-from reweigh.rivals.tools.layers import reversed_js
-from reweigh.rivals.tools.options import word_list
+from reweigh.rivals.tools import Branch, read_prompt, reversed_js, rows_of, word_list
 from reweigh.text import FUNCTION_WORDS
 
 if TYPE_CHECKING:

@@ -18,12 +18,20 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.engines.base import Decoder, Pass, in_range
-from reweigh.engines.run import suspended
-from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.opera.search import Search
-from reweigh.rivals.tools.branch import Branch, after_prompts, prefill, prompt_pass
+from reweigh.rivals.tools import (
+    Anatomy,
+    Branch,
+    Decoder,
+    InputError,
+    Pass,
+    UnsupportedError,
+    after_prompts,
+    in_range,
+    prefill,
+    prompt_pass,
+    suspended,
+)
 
 
 class OPERA(Decoder):

@@ -47,7 +47,7 @@ def mix(
     return (w_main * main + w_reference * reference).masked_fill(~keep | main.isneginf(), CUT)
 
 
-def contrast(
+def contrasted(
     main: Tensor, reference: Tensor, alpha: float | Tensor, ratio: float | Tensor, *, log_space: bool
 ) -> Tensor:
     """(1 + alpha) * main - alpha * reference on the tokens that pass the ratio cut of ``main``."""
@@ -84,7 +84,7 @@ class Contrast(Decoder):
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Return new logits (B, n, V) of the last n columns from those of the two passes."""
-        return contrast(main, reference, self.alpha, self.beta, log_space=self.log_space)
+        return contrasted(main, reference, self.alpha, self.beta, log_space=self.log_space)
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Contrast the last columns of rows that have an image."""
