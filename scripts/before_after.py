@@ -10,6 +10,7 @@ import io
 import textwrap
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import reweigh
 from reweigh import world
@@ -23,22 +24,30 @@ COLORS = {
     "light": {
         "ink": "#1f2328",
         "soft": "#59636e",
-        "wrong": "#c4314b",
-        "right": "#1a7f5a",
+        "wrong": ("#b42025", "#fde5e3"),
+        "right": ("#1f5fbf", "#e2ecfb"),
         "frame": "#d1d9e0",
     },
-    "dark": {"ink": "#e6edf3", "soft": "#9198a1", "wrong": "#ff7b8e", "right": "#56d1a0", "frame": "#3d444d"},
+    "dark": {
+        "ink": "#e6edf3",
+        "soft": "#9198a1",
+        "wrong": ("#ff9a93", "#552125"),
+        "right": ("#86b4ff", "#1d3358"),
+        "frame": "#3d444d",
+    },
 }
+"""Truth is filled as in marks.css: a color and its wash."""
 
 
-def marked_lines(text: str, there: set[str], changed: set[str], colors: dict[str, str]) -> list[str]:
-    """Wrap a description into SVG lines; absent objects are struck in red, objects that only this text names are green."""
+def marked_lines(text: str, there: set[str], changed: set[str], colors: dict[str, Any]) -> list[str]:
+    """Wrap a description into SVG lines; objects that are absent, and those that only this text names, are filled."""
+
+    def style(color: str, wash: str) -> str:
+        halo = f'stroke="{wash}" stroke-width="8" stroke-linejoin="round" paint-order="stroke"'
+        return f'fill="{color}" font-weight="600" {halo}'
+
     marks = {
-        text[start:end]: (
-            f'fill="{colors["wrong"]}" font-weight="600" text-decoration="underline wavy"'
-            if kind not in there
-            else f'fill="{colors["right"]}" font-weight="600"'
-        )
+        text[start:end]: style(*colors["wrong" if kind not in there else "right"])
         for (start, end, _, kind) in mentions(text)
         if kind not in there or kind in changed
     }
@@ -51,7 +60,7 @@ def marked_lines(text: str, there: set[str], changed: set[str], colors: dict[str
     return lines
 
 
-def draw(one: Scene, alone: str, with_it: str, colors: dict[str, str]) -> str:
+def draw(one: Scene, alone: str, with_it: str, colors: dict[str, Any]) -> str:
     """Return the picture as SVG."""
     buffer = io.BytesIO()
     one.image().resize((SIDE * 2, SIDE * 2)).save(buffer, "JPEG", quality=88)

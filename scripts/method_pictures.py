@@ -124,10 +124,16 @@ def draw_register(layer: int, rows: list[CandidateRow]) -> Html:
     return svg(draw, alt=alt, height=2.4)
 
 
+DARK = "--ink: #e4e7eb; --card: #1c2027; --line: #333a45; --mark: #f0c264; --muted: #a0a9b5"
+GROUND = f"""<style>.ground {{fill: #ffffff}}
+@media (prefers-color-scheme: dark) {{ svg {{{DARK}}} .ground {{fill: #1c2027}} }}</style>
+<rect class="ground" width="100%" height="100%"/>"""
+
+
 def on_paper(drawing: Html) -> str:
-    """White ground, so that the dark ink can be read on a dark page."""
+    """A ground of its own, light or dark as the reader's page is, with ink that can be read on it."""
     head, rest = str(drawing).split(">", 1)
-    return f'{head}><rect width="100%" height="100%" fill="#ffffff"/>{rest}\n'
+    return f"{head}>{GROUND}{rest}\n"
 
 
 def draw() -> dict[str, str]:
