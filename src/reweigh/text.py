@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -100,6 +101,19 @@ def shortened(names: Sequence[str], count: int = 5) -> str:
     """
     more = len(names) - count
     return ", ".join(names[:count]) + (f" and {more} more" if more > 0 else "")
+
+
+def whole_sentences(text: str) -> str:
+    """Return a text without a last sentence that does not end.
+
+    Examples:
+        >>> whole_sentences('A dog runs. "It barks." A cat sits on the')
+        'A dog runs. "It barks."'
+        >>> whole_sentences("A cat sits on the")
+        ''
+    """
+    ends = [found.end() for found in re.finditer(r"[.!?][\"')\]]*(?=\s|$)", text)]
+    return text[: ends[-1]] if ends else ""
 
 
 def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:

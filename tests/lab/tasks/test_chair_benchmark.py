@@ -168,3 +168,23 @@ def test_manifest_chooses_the_records(
     path.write_text("[1]")
     with pytest.raises(InputError, match="image 1"):
         CHAIR(shared_data / "tiny_coco", **options).records()
+
+
+def test_a_cut_last_sentence_is_dropped_on_request(chair: Callable[..., CHAIR]) -> None:
+    cut = [
+        Response(1, "A dog sleeps. A man strokes a cat and a"),
+        Response(2, "A cat."),
+        Response(3, "A dog and"),
+    ]
+    kept, dropped = (chair(**options).score(cut) for options in ({}, {"cut": "drop"}))
+    named = [
+        [[one["object"] for one in item.details["mentions"]] for item in items]
+        for items, _ in (kept, dropped)
+    ]
+    assert named == [[["dog", "person", "cat"], ["cat"], ["dog"]], [["dog"], ["cat"], []]]
+    values = {name: one.value for name, one in dropped[1].metrics.items()}
+    assert (values["chair_s"], values["chair_i"]) == (0, 0)
+    assert values["length"] == pytest.approx((3 + 2 + 0) / 3)
+    assert (kept[1].scorer["cut"], dropped[1].scorer["cut"]) == ("keep", "drop")
+    with pytest.raises(InputError, match="keep"):
+        chair(cut="halve")

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.errors import InputError
+from reweigh.errors import InputError, require_known
 from reweigh.lab.bootstrap import sum_counts
 from reweigh.lab.tasks.base import Benchmark, Id, Item, Record, Response, Summary
 from reweigh.lab.tasks.chair.mentions import MentionFinder, Variant, Vocabulary
@@ -17,7 +17,7 @@ from reweigh.lab.tasks.chair.truth import CocoTruth, ReadyTruth, read_manifest, 
 from reweigh.lab.tasks.coco import COCO_FOLDER, COCO_TRAIN2014, COCO_URL, COCO_VAL2014, Coco, image_names
 from reweigh.lab.tasks.data import Dataset, File, folder_of, require_file
 from reweigh.lab.tasks.language import Language, language
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, whole_sentences
 
 MAX_NEW_TOKENS = 512
 IMAGES = 500
@@ -66,6 +66,7 @@ class CHAIR(Benchmark):
         split: Which split the records are drawn from.
         images: How many images are drawn.
         manifest: A file of image ids to use instead of a draw.
+        cut: What to do with a last sentence that the limit of tokens cut: ``keep`` or ``drop`` it.
         backend: The language tools, instead of those over the installed data.
     """
 
@@ -85,10 +86,12 @@ class CHAIR(Benchmark):
     split: str = "val"
     images: int = IMAGES
     manifest: str | Path | None = None
+    cut: str = "keep"
     backend: Language | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_known("way to treat cut sentences", [self.cut], ["keep", "drop"])
         if self.images < 1:
             raise InputError(f"cannot draw {self.images} images", hint="give a whole number, 1 or more")
 
@@ -153,9 +156,10 @@ class CHAIR(Benchmark):
         return super().score(responses, ids=ids)
 
     def score_response(self, response: Response) -> Item:
-        reading = self.finder.read(response.text)
+        text = response.text if self.cut == "keep" else whole_sentences(response.text)
+        reading = self.finder.read(text)
         found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
-        item = caption_item(response.id, response.text, found, self.truth.objects(int(response.id)))
+        item = caption_item(response.id, text, found, self.truth.objects(int(response.id)))
         return replace(item, counts={**item.counts, "tokens": len(reading.words)})
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
@@ -179,6 +183,7 @@ class CHAIR(Benchmark):
         return {
             "split": self.split,
             "variant": self.variant,
+            "cut": self.cut,
             "language": self.finder.describe(),
             "vocabulary": self.finder.vocabulary.sha256,
             "ground_truth": self.truth.describe(),
