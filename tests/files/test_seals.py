@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reweigh.errors import ArtifactError
-from reweigh.files.artifacts import append_jsonl, read_jsonl, write_tensors
+from reweigh.files.artifacts import write_tensors
 from reweigh.files.seals import (
-    append_sealed_rows,
     read_sealed,
-    read_sealed_rows,
     read_sealed_tensors,
     write_sealed,
     write_sealed_tensors,
@@ -60,41 +54,6 @@ def test_a_tensor_file_without_a_seal_is_refused(tmp_path):
         read_sealed_tensors(tmp_path / "x")
 
 
-@settings(max_examples=50)
-@given(
-    st.lists(st.dictionaries(st.sampled_from("abc"), st.integers() | st.text("xyzä")), max_size=4), st.data()
-)
-def test_sealed_rows_come_back_and_edited_ones_are_named(tmp_path_factory, rows, data):
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    append_sealed_rows(path, rows[:1], owner="run")
-    append_sealed_rows(path, rows[1:], owner="run")
-    assert read_sealed_rows(path, owner="run") == rows
-    if not rows:
-        return
-    with pytest.raises(ArtifactError, match="row 1"):
-        read_sealed_rows(path, owner="another run")
-    which = data.draw(st.integers(0, len(rows) - 1))
-    found = read_jsonl(path)
-    found[which]["a"] = "edited"
-    path.unlink()
-    append_jsonl(path, found)
-    with pytest.raises(ArtifactError, match=f"row {which + 1}"):
-        read_sealed_rows(path, owner="run")
-
-
-@pytest.mark.parametrize("row", [{"a": 1}, {"a": 1, "sha256": None}, {"sha256": "x" * 64}])
-def test_a_row_without_its_hash_is_refused(tmp_path, row):
-    (tmp_path / "rows").write_text(json.dumps(row) + "\n" + '{"a": 1e999, "sha256": ""}\n')
-    with pytest.raises(ArtifactError, match="row 1"):
-        read_sealed_rows(tmp_path / "rows", owner="run")
-
-
-def test_rows_do_not_bring_back_a_folder_that_was_removed(tmp_path):
-    with pytest.raises(ArtifactError, match="written"):
-        append_sealed_rows(tmp_path / "gone" / "rows.jsonl", [{"a": 1}], owner="run")
-    assert not (tmp_path / "gone").exists()
-
-
 def test_sealed_pages_come_back(tmp_path):
     page = {"b0": 0.1 + 0.2, "name": "naïve", "list": [1, None]}
     write_sealed(tmp_path / "p.json", page)
@@ -124,22 +83,3 @@ def test_a_page_without_a_true_seal_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ArtifactError, match=r"p.json"):
         read_sealed(path)
-
-
-@pytest.mark.parametrize("text", ['{"mine": 1', "notes of mine", '{"a": 1}\n{"b": 2', '{"a": 1}\n'])
-def test_rows_of_the_users_are_neither_cut_nor_added_to(tmp_path, text):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(text)
-    with pytest.raises(ArtifactError, match="first row"):
-        append_sealed_rows(path, [{"a": 1}], owner="run")
-    assert path.read_text() == text
-
-
-def test_a_line_that_a_kill_cut_is_dropped_behind_rows_of_ours(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    append_sealed_rows(path, [{"a": 1}, {"a": 2}], owner="run")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"a": 3, "sh')
-    append_sealed_rows(path, [{"a": 3}], owner="run")
-    assert read_sealed_rows(path, owner="run") == [{"a": 1}, {"a": 2}, {"a": 3}]
-    assert path.read_bytes().startswith(whole)

@@ -19,8 +19,7 @@ from statistics import median
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.files.artifacts import naming
-from reweigh.files.seals import append_sealed_rows, read_sealed_rows
+from reweigh.files.artifacts import append_jsonl, naming, read_jsonl
 from reweigh.lab.estimate import Estimate
 from reweigh.progress import bar
 
@@ -28,7 +27,7 @@ Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
 """What one round measured: for each variant its seconds, and what else the run noted."""
 
-KEPT, OWNER = "runs.jsonl", "bench"
+KEPT = "runs.jsonl"
 
 
 class Reading(dict[str, float]):
@@ -130,7 +129,7 @@ class Rounds:
         """Return what an earlier call measured of the same comparison in the same setting, by rounds."""
         rounds: defaultdict[int, Round] = defaultdict(dict)
         if self._path is not None and self._path.exists():
-            for row in read_sealed_rows(self._path, owner=OWNER):
+            for row in read_jsonl(self._path):
                 if row.get("of") == self._comparison(what, names):
                     rounds[row["round"]][row["variant"]] = row["run"]
         return [rounds[turn] for turn in sorted(rounds)]
@@ -139,7 +138,7 @@ class Rounds:
         if self._path is not None:
             of = self._comparison(what, names)
             row = {"of": of, "round": turn, "variant": name, "run": run}
-            append_sealed_rows(self._path, [row], owner=OWNER)
+            append_jsonl(self._path, [row])
 
     def _comparison(self, what: str, names: Sequence[str]) -> dict[str, Any]:
         return {"what": what, "variants": list(names), "setting": self._setting}
