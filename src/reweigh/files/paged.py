@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import parse_json, read_safetensors, tensor_bytes, to_json, write_bytes
+from reweigh.files.outputs import overwrites
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,19 @@ def peek(path: Path) -> dict[str, Any]:
     except Exception:  # not safetensors at all, or cut
         return {}
     return page if isinstance(page, dict) else {}
+
+
+def claim_paged(path: Path, kind: str) -> None:
+    """Refuse to replace a file that is not one of these; call it before any work.
+
+    Raises:
+        InputError: There is another file of that name, and ``--overwrite`` was not given.
+    """
+    if path.exists() and not peek(path) and not overwrites():
+        raise InputError(
+            f"{path} exists and is not {kind}",
+            hint="choose another folder, or replace it with --overwrite",
+        )
 
 
 def _digest(page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:

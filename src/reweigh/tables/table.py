@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import require_fields, sha256_json
-from reweigh.files.outputs import overwrites
-from reweigh.files.paged import peek, read_paged, write_paged
+from reweigh.files.paged import claim_paged, read_paged, write_paged
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References, least_count, strength
 from reweigh.tables import schema2
@@ -153,11 +152,7 @@ class ReferenceTable:
             InputError: A file of that name is not a table of reweigh.
         """
         path = Path(folder) / file_name(self.layer)
-        if path.exists() and not peek(path) and not overwrites():
-            raise InputError(
-                f"{path} exists and is not a reference table",
-                hint="choose another folder, or replace it with --overwrite",
-            )
+        claim_paged(path, "a reference table")
         write_paged(path, self.page(), self.arrays())
         return path
 

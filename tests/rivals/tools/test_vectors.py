@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 from random_vectors import random_vectors
 
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
+from reweigh.files.paged import write_paged
 from reweigh.rivals.tools.vectors import LabeledSums, SteeringVectors
-
-PAGE, NUMBERS = SteeringVectors.layout.page, SteeringVectors.layout.numbers
 
 
 class Known:
@@ -63,14 +61,14 @@ def test_vectors_come_back_as_they_were(tmp_path):
     assert (found.factual, found.hallucinated, found.pairs) == (9, 9, 9)
     for name, array in one.arrays().items():
         np.testing.assert_array_equal(getattr(found, name), array)
-    first = [(tmp_path / "v" / name).read_bytes() for name in (PAGE, NUMBERS)]
     one.save_pretrained(tmp_path / "w")
-    assert first == [(tmp_path / "w" / name).read_bytes() for name in (PAGE, NUMBERS)]
+    files = [SteeringVectors.file(tmp_path / name) for name in "vw"]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_numbers_that_this_version_does_not_know_are_left_out(tmp_path):
     one = made()
-    SteeringVectors.layout.write_output(tmp_path, one.page(), one.arrays() | {"later": one.vectors})
+    write_paged(SteeringVectors.file(tmp_path), one.page(), one.arrays() | {"later": one.vectors})
     assert SteeringVectors.load(tmp_path).fingerprint == one.fingerprint
 
 
@@ -78,17 +76,20 @@ def test_altered_or_missing_files_are_refused(tmp_path):
     with pytest.raises(ArtifactError, match="reweigh compare"):
         SteeringVectors.load(tmp_path)
     folder = made().save_pretrained(tmp_path / "v")
-    page = json.loads((folder / PAGE).read_text())
-    (folder / PAGE).write_text(json.dumps({**page, "factual": 10}))
-    with pytest.raises(ArtifactError, match="altered"):
-        SteeringVectors.load(folder)
-    with pytest.raises(InputError, match=PAGE):
-        made().save_pretrained(folder)  # somebody edited the page
-    folder = made().save_pretrained(tmp_path / "again")
-    dataclasses.replace(made(), vectors=made().vectors + 1).save_pretrained(tmp_path / "w")
-    (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
-    with pytest.raises(ArtifactError, match="cut"):
-        SteeringVectors.load(folder)
+    file = SteeringVectors.file(folder)
+    data = file.read_bytes()
+    for position in range(8, len(data), 41):
+        file.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with pytest.raises(ArtifactError):
+            SteeringVectors.load(folder)
+    page, arrays = made().page(), made().arrays()
+    for wrong in ({**page, "schema": 2}, {**page, "factual": "9"}, {**page, "made_with": []}):
+        write_paged(file, wrong, arrays)
+        with pytest.raises(ArtifactError):
+            SteeringVectors.load(folder)
+    file.write_text("mine")
+    with pytest.raises(InputError, match="not steering vectors"):
+        made().save_pretrained(folder)
     for change in (
         {"vectors": made().vectors[:1]},
         {"direction": made().direction * np.float32("nan")},

@@ -60,7 +60,7 @@ def fill_in(options: dict[str, dict[str, Any]], out: Path) -> None:
 
 def make(model: Any, processor: Any, runs: Runs, out: Path) -> None:
     """Make vectors and the list of words in a folder, unless they are there for this model and these records."""
-    if SteeringVectors.layout.is_in(out) and (out / WORDS).is_file():
+    if SteeringVectors.file(out).is_file() and (out / WORDS).is_file():
         made_with = SteeringVectors.load(out).made_with
         wanted = {
             "identity": identify(find_anatomy(model), processor).to_json(),
@@ -130,7 +130,7 @@ def _digest(runs: Runs) -> str:
 def claim_files(out: Path) -> None:
     """Refuse a folder with other files under the names that ``steer`` writes."""
     claim([out / WORDS])
-    SteeringVectors.layout.claim(out)
+    SteeringVectors.claim(out)
 
 
 def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""What ASD, VTI and Nullu learn from a model's labeled answers, kept in a sealed folder like a reference table.
+"""What ASD, VTI and Nullu learn from a model's labeled answers, kept in one file like a reference table.
 
 ASD's vectors are differences between the states of factual and hallucinated tokens. The directions of VTI and Nullu come
 from pairs of answers about one image, one truthful and one that names absent objects; their states are transformers'
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import identify
-from reweigh.files.artifacts import sha256_json
-from reweigh.files.folder import SealedFolder
+from reweigh.files.artifacts import require_fields, sha256_json
+from reweigh.files.paged import claim_paged, read_paged, write_paged
 from reweigh.tables.key import ModelKey
 
 Floats = NDArray[np.float32]
 
-SCHEMA = 2
+SCHEMA = 3
+ARRAYS = ("vectors", "direction", "subspace")
+FIELDS = {"factual": int, "hallucinated": int, "pairs": int, "made_with": dict}
 MAKE = "`reweigh compare MODEL -m asd,vti` (in OUT/steering)"
 MORE_IMAGES = "use more images, or ones that the model gets wrong"
 
@@ -125,42 +127,55 @@ class SteeringVectors:
     pairs: int
     made_with: Mapping[str, Any]
 
-    layout = SealedFolder(
-        kind="steering vectors",
-        page="steering_vectors.json",
-        numbers="steering_vectors.safetensors",
-        arrays=("vectors", "direction", "subspace"),
-        fields={"factual": int, "hallucinated": int, "pairs": int, "made_with": dict},
-        schema=SCHEMA,
-        remedy=f"make some with {MAKE}, or fetch them again",
-    )
-
     def __repr__(self) -> str:
         return f"<SteeringVectors of {self.made_with.get('identity', {}).get('model_id', '?')!r}>"
 
     def page(self) -> dict[str, Any]:
-        """What the page says besides hashes."""
-        return {"schema_version": SCHEMA} | {name: getattr(self, name) for name in self.layout.fields}
+        """What the page says besides its hash."""
+        return {"schema": SCHEMA} | {name: getattr(self, name) for name in FIELDS}
 
     def arrays(self) -> dict[str, Floats]:
         """The numbers by name."""
-        return {name: getattr(self, name) for name in self.layout.arrays}
+        return {name: getattr(self, name) for name in ARRAYS}
 
     @property
     def fingerprint(self) -> str:
         """Hash of everything the artifact says."""
         return sha256_json(self.page() | {name: array.tolist() for name, array in self.arrays().items()})
 
+    @staticmethod
+    def file(folder: str | Path) -> Path:
+        """Return the file of the vectors in a folder."""
+        return Path(folder) / "steering_vectors.safetensors"
+
+    @classmethod
+    def claim(cls, folder: str | Path) -> None:
+        """Refuse to replace another file of that name."""
+        claim_paged(cls.file(folder), "steering vectors")
+
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the artifact into a folder; refuse to replace files that something else wrote."""
-        return self.layout.write_output(Path(folder), self.page(), self.arrays())
+        """Write the vectors into a folder; refuse to replace a file that is something else."""
+        self.claim(folder)
+        write_paged(self.file(folder), self.page(), self.arrays())
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read and verify an artifact from its folder."""
-        page, arrays = cls.layout.read(Path(folder))
-        said: dict[str, Any] = {name: arrays[name] for name in cls.layout.arrays}
-        found = cls(**said, **{name: page[name] for name in cls.layout.fields})
+        """Read and verify the vectors in a folder."""
+        path = cls.file(folder)
+        if not path.is_file():
+            raise ArtifactError(
+                f"{folder} contains no steering vectors ({path.name})", hint=f"make some with {MAKE}"
+            )
+        page, arrays = read_paged(path)
+        require_fields(page, path, {"schema": int, **FIELDS})
+        if page["schema"] != SCHEMA or not set(ARRAYS) <= set(arrays):
+            raise ArtifactError(
+                f"{path} has schema {page['schema']}, this version reads {SCHEMA}",
+                hint=f"make some with {MAKE}",
+            )
+        said: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        found = cls(**said, **{name: page[name] for name in FIELDS})
         found.verify()
         return found
 

@@ -34,6 +34,7 @@ from reweigh.lab.runs.results import read_scored
 from reweigh.lab.study import Arm, Batch
 from reweigh.lab.tasks.base import Record
 from reweigh.rivals import DECODERS
+from reweigh.rivals.tools.vectors import SteeringVectors
 
 
 def test_methods_begin_with_the_base_once():
@@ -366,8 +367,7 @@ def test_methods_that_need_files_take_them_from_options_or_tuning_records(tmp_pa
         *("--option", "scenes=2", "--batch-size", 2, "--tuning-limit", 30, "-o", tmp_path / "out"),
     )
     steering = tmp_path / "out" / "steering"
-    page = json.loads((steering / "steering_vectors.json").read_text())
-    assert page["made_with"]["benchmark"]["options"]["split"] == "tuning"
+    assert SteeringVectors.load(steering).made_with["benchmark"]["options"]["split"] == "tuning"
     words = steering / "hallucinated.txt"
     listed = hallucinated_objects(read_scored(steering / "answers").items)
     assert words.read_text().splitlines() == [name for name, _ in listed[:10]]
