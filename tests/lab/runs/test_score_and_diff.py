@@ -386,13 +386,12 @@ def test_the_diff_command(tmp_path: Path, images: Path) -> None:
     assert told["mentions"]["kept"]["value"] == 3
     assert told["items"][0]["removed"] == {"bus": 2}
     page = tmp_path / "diff.html"
-    elsewhere = ["--option", f"images={images}"]
-    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page), *elsewhere])
+    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page)])
     assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "removed: bus ×2" in text
     assert "&lt;b&gt;" in text
-    assert text.count("data:image/jpeg") == 12
+    assert text.count("data:image/jpeg") == 12, "the record of a run says where its pictures are"
 
 
 def test_runs_of_different_records_are_not_compared(tmp_path: Path) -> None:
