@@ -1,4 +1,4 @@
-"""Reads evidence from residual states, image by image, into the sequences they belong to.
+"""Read evidence from residual states, image by image, into the rows they belong to.
 
 The states may come from one prefill, in chunks, or over several turns; no position is read twice.
 """
@@ -48,7 +48,7 @@ class Registered:
 
 
 class Reader:
-    """Reads states into sequences, for one table or one measurement.
+    """Reads states into rows, for one table or one measurement.
 
     Args:
         lens: The model's norm and head.
@@ -83,7 +83,7 @@ class Reader:
     def feed(self, row: Row, start: int, states: abc.Mapping[int, Tensor]) -> None:
         """Read the states (n, d) of a row's positions from ``start`` on, given by layer.
 
-        Readings of earlier positions are never changed: other sequences may share them.
+        Readings of earlier positions are never changed: other rows may share them.
         """
         last = bisect_left(row.positions, start + len(states[self.layers[0]]))
         for bound in row.bounds:
@@ -93,16 +93,16 @@ class Reader:
             if isinstance(before, Evidence):
                 raise _not_joined()
             columns = [position - start for position in row.positions[read:stop]]
-            made = {}
+            new = {}
             for layer in self.layers:
-                own = states[layer]
-                made[layer] = self.read(own[torch.tensor(columns, device=own.device)])
+                stream = states[layer]
+                new[layer] = self.read(stream[torch.tensor(columns, device=stream.device)])
             if before is None:
                 row.reader = self
             else:
                 self.check(row)
-                made = {layer: _sum(before[layer], part) for layer, part in made.items()}
-            row.mark(stop, made)
+                new = {layer: _sum(before[layer], part) for layer, part in new.items()}
+            row.mark(stop, new)
 
     def read(self, states: Tensor) -> Reading:
         """Read states (P, d) of visual positions."""
@@ -154,13 +154,13 @@ class Reader:
         row.reader = self
 
     def check(self, row: Row) -> None:
-        """Refuse a reading of other layers or tokens by another request: the states are no longer there."""
-        other, made = row.reader, row.reading
-        if other is self or isinstance(made, Evidence):
+        """Refuse a reading of other layers or tokens by another run: the states are gone."""
+        other, reading = row.reader, row.reading
+        if other is self or isinstance(reading, Evidence):
             return
-        if missing := [layer for layer in self.layers if layer not in made]:
+        if missing := [layer for layer in self.layers if layer not in reading]:
             raise UnsupportedError(
-                f"the image in the kept cache was read at layer {min(made)}, not at {missing[0]}",
+                f"the image in the kept cache was read at layer {min(reading)}, not at {missing[0]}",
                 hint="start without a cache, or keep to one layer in a conversation",
             )
         its, own = other.tokens, self.tokens
@@ -169,7 +169,7 @@ class Reader:
                 "the image in the kept cache was read for another table's tokens",
                 hint="start without a cache, or keep to one table in a conversation",
             )
-        names = made[self.layers[0]].sums.readouts
+        names = reading[self.layers[0]].sums.readouts
         if not set(self.readouts) <= set(names):
             raise UnsupportedError(
                 f"the image in the kept cache was read as {names[0]}, not as {self.readouts[0]}",
@@ -180,20 +180,20 @@ class Reader:
         """Return the evidence of one layer (V,), or (R,) in the order of the tokens."""
         if row.reader is not self:
             self.check(row)
-        readout, made = readout or self.readouts[0], row.reading
-        if not isinstance(made, Evidence):
-            return made[layer].sums.evidence(readout)  # type: ignore[no-any-return]
-        if made.readout != readout:
+        readout, reading = readout or self.readouts[0], row.reading
+        if not isinstance(reading, Evidence):
+            return reading[layer].sums.evidence(readout)  # type: ignore[no-any-return]
+        if reading.readout != readout:
             raise MismatchError(
-                f"evidence read as {made.readout} was given, but the table in use is of {readout}",
+                f"evidence read as {reading.readout} was given, but the table in use is of {readout}",
                 hint="pass evidence that was measured with the same readout, or let it be measured",
             )
-        return made.of(layer, self.tokens)
+        return reading.of(layer, self.tokens)
 
     def dtype(self, row: Row) -> str:
         """Return the type of the logits that were ranked."""
-        made = row.reading
-        return made.dtype if isinstance(made, Evidence) else made[self.layers[0]].dtype
+        reading = row.reading
+        return reading.dtype if isinstance(reading, Evidence) else reading[self.layers[0]].dtype
 
     def evidence(self, row: Row, readout: str | None = None) -> Evidence | None:
         """Return the evidence of a row's images under one of the readouts; ``None`` without an image."""
@@ -201,8 +201,8 @@ class Reader:
         if row.reading is None:
             return None
         values = torch.stack([self.mean(row, layer, readout) for layer in self.layers])
-        made = row.reading
-        found = [] if isinstance(made, Evidence) else [made[layer].located for layer in self.layers]
+        reading = row.reading
+        found = [] if isinstance(reading, Evidence) else [reading[layer].located for layer in self.layers]
         return Evidence(
             layers=self.layers,
             values=values,
@@ -224,7 +224,7 @@ class Reader:
             if table.dtype not in (None, dtype):
                 raise MismatchError(
                     f"this table was made from {table.dtype} logits, but the head gives {dtype} here",
-                    hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
+                    hint="leave autocast out, load the model in the table's dtype, or calibrate in the dtype you run",
                 )
             low, high = table.clip
             found = self.mean(row, self.layers[0]).to(device)

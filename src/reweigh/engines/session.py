@@ -6,7 +6,7 @@
     session.generate(**inputs)         # the same for one call
 
 A block belongs to the thread or task that opened it. Any other thread or task, and the same one outside the block, uses the
-model as it is. Blocks of one model do not nest: what belongs together is set at once, ``using(beta=0.5, trace=True)``.
+base model. Blocks of one model do not nest: what belongs together is set at once, ``using(beta=0.5, trace=True)``.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def range_index(n: int) -> int | None:
         bound = NormalDist().inv_cdf((1 - COVERAGE) / 2)
         return math.floor(n / 2 + 0.5 + bound * math.sqrt(n) / 2)
     tail, k = 0, 0
-    # In whole numbers, so that no rounding decides: 1 - 2 tail / 2^n >= 0.95 is 40 tail <= 2^n.
+    # Integers avoid rounding: 1 - 2 tail / 2^n >= 0.95 is 40 tail <= 2^n.
     while 40 * (tail := tail + math.comb(n, k)) <= 2**n:
         k += 1
     return k or None

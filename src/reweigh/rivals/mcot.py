@@ -5,7 +5,7 @@ likeliest token has E > gamma: y = a - alpha E, on the whole vocabulary.
 
 ReWEIGH reads the same head at the same positions. It asks at which rank a token stands there, compares that with what is
 usual for the token, and edits only candidates that fall short of it; the entropy asks whether some positions predict the
-token more than others, takes the number as it is, and edits every token once the likeliest one exceeds the threshold.
+token more than others, uses the number unchanged, and edits every token once the likeliest one exceeds the threshold.
 
 The official program is greedy and serves batches of one; here each row decides by itself, in any way of decoding. Its
 method is meant for models that think before they answer.

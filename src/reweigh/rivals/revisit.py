@@ -5,7 +5,7 @@ y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i ar
 The states of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of plausible tokens,
 so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch; here every
 row with an image is refined. It also drops the last layer from a list of indices, though not from "all"; here a list is
-read as it is written.
+read unchanged.
 """
 
 from __future__ import annotations
