@@ -66,15 +66,6 @@ class Observations:
         """Hash of which images were observed, whatever their order."""
         return sha256_json(sorted(self.images))
 
-    def equals(self, other: Any) -> bool:
-        """Whether both hold the same numbers."""
-        if not isinstance(other, Observations):
-            return False
-        same = (self.layers, self.images, self.readout) == (other.layers, other.images, other.readout)
-        return same and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in (*ARRAYS, "ranks")
-        )
-
     def register(self, layer: int, *, rule: Rule = stable) -> References:
         """Register the references of one layer under a rule."""
         row = self._row(layer)

@@ -233,7 +233,7 @@ class ReferenceTable:
         if not isinstance(identity, Mapping) or not identity:
             raise ArtifactError(
                 "the table does not say which model it belongs to: its identity is empty",
-                hint="its page was written by hand; calibrate the model again",
+                hint="its page is incomplete; calibrate the model again",
             )
         problems = list(_problems(self, identity))
         if problems:
@@ -266,7 +266,7 @@ class ReferenceTable:
         lacking += [words for key, words in REQUIRED.items() if not self.about.get(key)]
         if lacking:
             raise MismatchError(
-                f"this table lacks {', '.join(lacking)}, so it cannot be verified: its page was written by hand",
+                f"this table lacks {', '.join(lacking)}, so it cannot be verified: its page is incomplete",
                 hint="calibrate this model again, or pass force=True (--force) if you know that the table belongs to it",
             )
         differing = identity.differences(record)
