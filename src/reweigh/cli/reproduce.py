@@ -36,9 +36,8 @@ def reproduce(
     *,
     coco: Path = typer.Option(
         None,
-        help="Folder with train2014, val2014 and annotations of MS COCO; by default that of `reweigh data`.",
+        help="Folder with train2014, val2014 and annotations of MS COCO, and AMBER; by default that of `reweigh data`.",
     ),
-    amber: Path = typer.Option(None, help="Folder of AMBER; by default that of `reweigh data`."),
     judge_option: list[str] = typer.Option(
         [],
         metavar="NAME=VALUE",
@@ -70,9 +69,7 @@ def reproduce(
 
     rated = [part for one in judge_option for part in ("--judge-option", one)] or None
     options = [part for one in loading.model_option for part in ("--model-option", one)]
-    protocol = Protocol(
-        model, coco or folder_of(COCO_TRAIN2014), out, amber, rated, limit, max_new_tokens, options
-    )
+    protocol = Protocol(model, coco or folder_of(COCO_TRAIN2014), out, rated, limit, max_new_tokens, options)
     steps = protocol.steps()
     if plan:
         pace = None if protocol.missing() else _pace(protocol, loading)

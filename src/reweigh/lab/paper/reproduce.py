@@ -96,7 +96,6 @@ class Protocol:
         model: Hub id or folder.
         coco: Folder with train2014, val2014 and annotations.
         out: Where everything goes.
-        amber: Folder of AMBER; by default that of ``reweigh data``.
         judge: Options of the judge for ``reweigh eval score``; without a judge, MMHal-Bench and MM-Vet are left out.
         limit: Fewer images for each part, for a trial.
         tokens: Shorter answers, for a trial.
@@ -106,7 +105,6 @@ class Protocol:
     model: str
     coco: Path
     out: Path
-    amber: Path | None = None
     judge: Sequence[str] | None = None
     limit: int | None = None
     tokens: int | None = None
@@ -183,11 +181,12 @@ class Protocol:
         yield Step("study", ("study", "all", model, *chair, *given, *chosen), n * ANALYSES)
 
     def _amber(self, methods: Sequence[str], chosen: Sequence[str], factor: float) -> Step:
-        folder = self.amber or data_folder(find_benchmark("amber-generative"))
+        own = self.coco / "AMBER"
+        folder = own if own.is_dir() else data_folder(find_benchmark("amber-generative"))
         files = [name for name in ("annotations.json", "AMBER_1.jpg") if not find_files(folder, name)]
-        lacks = f"{' and '.join(files)} of AMBER in {folder} (reweigh data amber, or --amber DIR)"
+        lacks = f"{' and '.join(files)} of AMBER in {folder} (reweigh data amber, or AMBER beside train2014)"
         asked = [part for name in AMBER for part in ("-b", name)]
-        data = [] if self.amber is None else ["--data", str(self.amber)]
+        data = ["--data", str(own)] if own.is_dir() else []
         given = [*asked, *methods, *data, *self._limited(), *chosen, "-o", str(self.out / "amber")]
         long, short = (min(count, self.limit or count) * factor for count in AMBER.values())
         return Step("amber", ("compare", self.model, *given), long, short, lacks if files else None)
