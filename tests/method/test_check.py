@@ -68,7 +68,7 @@ def test_a_text_without_spaces_is_one_word_made_once(monkeypatch):
 
 def test_each_token_is_compared_once():
     compared = []
-    known = SimpleNamespace(reference=lambda token: compared.append(token) or 0.5, scale=1.0)
+    known = SimpleNamespace(reference=lambda token: compared.append(token) or 0.5, b0=1.0)
     places = [(at, at + 1) for at in range(1_000)]
     found = method.check_tokens("ab" * 500, [5, 6] * 500, places, torch.rand(99), known)
     assert (len(found.tokens), sorted(compared)) == (1_000, [5, 6])
