@@ -109,8 +109,8 @@ def test_a_page_of_figures() -> None:
     page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
     assert [one.within_goal for one in page] == [True, False, None]
     text = case_table(page).markdown()
-    assert "<= 0.1 met" in text
-    assert "<= 0.1 missed" in text
+    assert "≤ 0.1 met" in text
+    assert "≤ 0.1 missed" in text
 
 
 def test_a_report_is_written_and_read_again(tmp_path: Path) -> None:

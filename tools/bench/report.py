@@ -133,7 +133,7 @@ def case_table(measured: Sequence[Measurement]) -> Table:
 
 
 def _goal(one: Measurement) -> str:
-    return "" if one.goal is None else f"<= {one.goal:g} {'met' if one.within_goal else 'missed'}"
+    return "" if one.goal is None else f"≤ {one.goal:g} {'met' if one.within_goal else 'missed'}"
 
 
 def machine() -> dict[str, Any]:
