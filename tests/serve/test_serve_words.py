@@ -14,7 +14,7 @@ from reweigh.method.check import THRESHOLD, Checked, CheckedToken
 from reweigh.text import NEVER_JUDGED
 
 WORDS = Path(reweigh.__file__).parent / "serve" / "static" / "js" / "words.js"
-STATES = {"fine": "supported", "short": "unsupported", "unknown": "not judged", "plain": "not judged"}
+STATES = {"fine": "supported", "unsupported": "unsupported", "unjudged": "not judged", "plain": "not judged"}
 TEXT = "The dog's boat, 2 (zebras) without it sub-marine naïve"
 PIECES = [
     ("The", 0.1), (" dog", 0.7), ("'s", 0.1), (" boat", 0.69), (",", 0.2), (" ", None), ("2", 0.1), (" (", None),
