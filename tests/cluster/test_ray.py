@@ -266,7 +266,7 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match="ray") as caught, ray_pool(Cluster(), dict, {}):
         pass
-    assert "reweigh[ray]" in str(caught.value)
+    assert "[ray]" in str(caught.value)
 
 
 @pytest.mark.parametrize(

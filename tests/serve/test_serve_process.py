@@ -146,7 +146,7 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtraError) as error:
         require_extra()
-    assert "reweigh[serve]" in str(error.value)
+    assert "[serve]" in str(error.value)
 
 
 def test_a_taken_address_is_reported_before_a_model_is_loaded():
