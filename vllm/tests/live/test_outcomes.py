@@ -209,6 +209,6 @@ def test_a_table_of_other_weights_is_refused(world, tmp_path):
     name = next(name for name in tensors if name.endswith("layers.1.mlp.up_proj.weight"))
     tensors[name] = tensors[name] + 0.25
     save_file(tensors, tmp_path / "other" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(MismatchError, match="1 of 123"):
+    with pytest.raises(MismatchError, match="8 of 984 sampled weights"):
         engine_config(world, model=str(tmp_path / "other"))
     engine_config(world, model=str(tmp_path / "other"), reweigh={"force": True})
