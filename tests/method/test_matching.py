@@ -109,7 +109,7 @@ def test_observations_of_a_matched_readout_register_with_dmrrs_mean_edit(readout
     table = found.register(2)
     target = mean_edit(token, ranks, count, dmrr)
     assert mean_edit(token, value, count, table) == pytest.approx(target, abs=1e-12)
-    assert table.b0 == found.match(2).scale > 0
+    assert table.scale == found.match(2).scale > 0
     half = found.only(found.images[:20])
     assert half.ranks.shape == half.values.shape
     plain = collect([2], [ImageObservations(one.key, one.token, one.count, one.values) for one in images])
