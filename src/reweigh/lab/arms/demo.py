@@ -245,7 +245,7 @@ def _card(outcome: Demonstration, case: Case) -> Html:
             f"“{case.words[step.winner_after]}” emitted."
         )
         maps = _maps(outcome.session, scene, step, case.words)
-    return part("scene", f"Scene {scene.id}", shown, f"In it: {objects}", texts, drawing, words, maps)
+    return part("scene", f"Scene {scene.index}", shown, f"In it: {objects}", texts, drawing, words, maps)
 
 
 def _maps(session: Attached, scene: Scene, step: Step, words: Mapping[int, str]) -> list[tuple[Html, str]]:

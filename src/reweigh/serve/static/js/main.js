@@ -276,8 +276,8 @@ function look(answer, place, how) {
   if (how === "focus") return why.shown && !again && open(answer, place);
   if (again) return close();
   open(answer, place);
-  // on a phone the sheet covers the lower half
-  if (matchMedia("(max-width: 640px)").matches) answer.buttons[place].scrollIntoView({ block: "start" });
+  // on a small screen the sheet covers the lower half
+  if (matchMedia("(max-width: 900px)").matches) answer.buttons[place].scrollIntoView({ block: "start" });
   return undefined;
 }
 
