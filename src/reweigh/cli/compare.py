@@ -207,7 +207,7 @@ def _tuning_task(name: str, setup: ExperimentOptions, limit: int | None, out: Pa
     if not kept:
         raise InputError(
             f"{name} keeps no records for tuning",
-            hint="tuning and steering vectors need world or chair as the first benchmark",
+            hint="tuning and steering vectors need world, chair or objects as the first benchmark",
         )
     chosen = [*setup.option, *(f"{option}={value}" for option, value in kept.items())]  # the last one counts
     task = replace(setup, option=chosen, limit=limit).task(name, drawings=out / "tuning" / "pictures")
