@@ -210,7 +210,8 @@ def test_a_proxy_with_our_configuration(proxy, tmp_path, serving):
         ) as stream:
             assert [line for line in stream.iter_lines() if line][-1] == "data: [DONE]"
         large = httpx.post(f"{url}/v1/chat/completions", content=b" " * (9 << 20), headers=headers)
-        assert large.status_code in (400, 413)
+        # a proxy that is still sending when the connection closes says 502
+        assert large.status_code in (400, 413, 502)
     finally:
         running.terminate()
         running.wait(60)

@@ -113,7 +113,9 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
 
 def weight_differences(one: Mapping[str, Any], other: Mapping[str, Any], sides: tuple[str, str]) -> list[str]:
     """Say whether two models differ in their tensors or in sampled values."""
-    shapes = [f"{side.get('tensors'):,} tensors of {side.get('numbers'):,} numbers" for side in (one, other)]
+    shapes = [
+        f"{side.get('tensors', 0):,} tensors of {side.get('numbers', 0):,} numbers" for side in (one, other)
+    ]
     if shapes[0] != shapes[1]:
         return [f"weights: {sides[0]} {shapes[0]}, {sides[1]} {shapes[1]}"]
     apart = ~agree(_values(one), _values(other))

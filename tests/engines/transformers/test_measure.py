@@ -129,14 +129,14 @@ def test_noise_in_any_part_is_another_model(llava, table, part):
     with torch.no_grad():
         for parameter in model.get_submodule(part).parameters():
             parameter += 1e-3 * torch.randn_like(parameter)
-    with pytest.raises(MismatchError, match=f"98 .* {part}"):
+    with pytest.raises(MismatchError, match="of 784 sampled weights differ"):
         attach(model, llava.processor, table=table)
 
 
 def test_a_low_rank_fine_tune_is_another_model(llava, table):
     model = copy.deepcopy(llava.model)
     layers = stand_ins.inject(model)
-    with pytest.raises(MismatchError, match="lora_A"):
+    with pytest.raises(MismatchError, match="adapters: table none, model default"):
         attach(model, llava.processor, table=table)
     for layer in layers:
         layer._disable_adapters = True
@@ -144,7 +144,7 @@ def test_a_low_rank_fine_tune_is_another_model(llava, table):
     for layer in layers:
         layer._disable_adapters = False
         layer.merge()
-    with pytest.raises(MismatchError, match="4 of 98"):
+    with pytest.raises(MismatchError, match="of 784 sampled weights differ"):
         attach(model, llava.processor, table=table)
 
 
