@@ -101,6 +101,8 @@ class Job:
         """Refuse a folder that has other files under the names of a job; call it before any work."""
         if cls.is_in(folder):
             _read_record(folder)
+            if (folder / MANIFEST).exists():
+                _read_manifest(folder)
         elif taken := [name for name in (ROWS, MANIFEST) if (folder / name).exists()]:
             raise InputError(
                 f"{folder / taken[0]} exists, but there is no {RECORD}", hint="choose another folder"
@@ -167,12 +169,7 @@ class Job:
 
     def _verify(self, names: Iterable[str]) -> None:
         """Refuse a file of a finished folder that is not the one in its manifest."""
-        page = read_json(self._home / MANIFEST)
-        if not isinstance(page, dict):
-            raise ArtifactError(
-                f"{self._home / MANIFEST} was altered", hint="remove the folder and run it again"
-            )
-        require_fields(page, self._home / MANIFEST, {"files": dict})
+        page = _read_manifest(self._home)
         for name in names:
             path = self._home / name
             if not path.is_file() or sha256_file(path) != page["files"].get(name):
@@ -316,6 +313,14 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    page = read_json(folder / MANIFEST)
+    if not isinstance(page, dict):
+        raise ArtifactError(f"{folder / MANIFEST} was altered", hint="remove the folder and run it again")
+    require_fields(page, folder / MANIFEST, {"files": dict})
+    return page
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def untimed(folder):
     """What a comparison says without its clock: answers and scores, figures, and the tokens of each batch."""
     rows = {
         str(path.relative_to(folder)): [
-            {**row, "note": row.get("note", {}).get("tokens")} for row in map(json.loads, path.open())
+            {**row, "note": row.get("note", {}).get("tokens")}
+            for row in map(json.loads, path.read_text("utf-8").splitlines())
         ]
         for path in folder.rglob("rows.jsonl")
     }

@@ -99,7 +99,11 @@ def run_page(page: Path, marks: set[str | None], blocks: list[Block] | None = No
 
 
 def run_command(words: list[str], block: Block) -> None:
-    known = {("reweigh",): app, ("python", "-m", "training"): training, ("python", "-m", "bench"): bench}
+    known = {
+        ("reweigh",): app,
+        ("python", "-m", "tools.training"): training,
+        ("python", "-m", "tools.bench"): bench,
+    }
     name = next((name for name in known if tuple(words[: len(name)]) == name), None)
     assert name is not None, f"{block}: {words[0]!r} is not a command of this repository; mark the block"
     done = CliRunner().invoke(known[name], words[len(name) :])

@@ -6,6 +6,7 @@ What measures time (costs) or notes every try (counts of edits) cannot have the 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -33,7 +34,7 @@ TIMED = {
     "comparison.tex",
     "comparison.json",
 }
-PLACES = {"record.json", "results.json", "report.html", "ablation.json", RECORD}
+PLACES = {"record.json", "manifest.json", "results.json", "report.html", "ablation.json", RECORD}
 """Files that say where they lie, or hash one that does."""
 
 
@@ -41,10 +42,18 @@ def tree(folder: Path, name: str) -> dict[str, bytes]:
     """Every file of a command's folder that must be the same, with its content."""
     apart = TIMED | PLACES | ({"frame.json"} if name == "compare" else set())  # a comparison's holds times
     return {
-        str(path.relative_to(folder)): path.read_bytes()
+        str(path.relative_to(folder)): untimed(path)
+        if name == "compare" and path.name == "rows.jsonl"
+        else path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and path.name not in apart and path.suffix != ".reweigh-part"
     }
+
+
+def untimed(path: Path) -> bytes:
+    """Rows of a job without their notes, which hold times."""
+    rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+    return json.dumps([{key: value for key, value in row.items() if key != "note"} for row in rows]).encode()
 
 
 @pytest.mark.slow

@@ -376,8 +376,8 @@ def test_a_model_compiled_and_warmed_before_attaching(own, way):
         rw = attach(twin.Case(own.family, model, own.processor))
         with rw:
             first = called(model)
-            with rw.using(**other):
-                second = called(model)
+        with rw.using(**other):
+            second = called(model)
         return first, second
 
     base, expected = called(model), edited(model)

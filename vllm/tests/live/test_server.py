@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shlex
 import sys
@@ -83,6 +84,14 @@ def test_a_beam_search_is_refused_because_vllm_drops_what_it_asks(server, world,
     assert "beam search" in failed.value.read().decode()
 
 
+def whole(answer):
+    """What a stream said, also where vLLM cuts it off without a last chunk."""
+    try:
+        return answer.read()
+    except http.client.IncompleteRead as cut:
+        return cut.partial
+
+
 @slow_on_v2
 def test_a_request_that_cannot_be_edited_is_refused_with_the_reason_on_every_route(strict, world):
     picture = png(world, 0)
@@ -108,7 +117,7 @@ def test_a_request_that_cannot_be_edited_is_refused_with_the_reason_on_every_rou
         assert failed.value.code == 422, (route, failed.value.read())
         assert "prefix cache" in failed.value.read().decode(), route
         with post(f"{strict}{route}", {**body, "stream": True}) as answer:
-            assert "prefix cache" in answer.read().decode(), route
+            assert "prefix cache" in whole(answer).decode(), route
     answer = ask(strict, world, 3, None)  # others are served as before
     assert answer["choices"][0]["token_ids"] == world.cases[3]["edited"][:TOKENS]
 

@@ -94,7 +94,7 @@ def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
     assert tokens == world.cases[case]["edited"][:count]
     shown, text = told(answer), answer.outputs[0].text
     assert (shown["decoder"], shown["layer"], shown["beta"]) == ("reweigh", world.layer, world.beta)
-    assert shown["b0"] == table.scale
+    assert shown["b0"] == table.b0
     assert [one["token"] for one in shown["tokens"]] == tokens
     assert [one["step"] for one in shown["tokens"]] == list(range(len(tokens)))
     assert shown["tokens"][-1]["end"] == len(text)
@@ -102,9 +102,7 @@ def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
         reference = table.reference(one["token"])
         assert one["b"] == reference
         if reference is not None:
-            assert one["s"] == pytest.approx(
-                min(max((reference - one["dmrr"]) / table.scale, 0), 1), abs=1e-5
-            )
+            assert one["s"] == pytest.approx(min(max((reference - one["dmrr"]) / table.b0, 0), 1), abs=1e-5)
     assert "".join(text[one["start"] : one["end"]] for one in shown["tokens"]) == text
     changed = [one for one in shown["tokens"] if one["replaced"]]
     assert shown["changed"] == len(changed) > 0
