@@ -102,7 +102,7 @@ class Job:
         if cls.is_in(folder):
             _read_record(folder)
             if (folder / MANIFEST).exists():
-                _read_manifest(folder)
+                _verify(folder, (RECORD, ROWS))
         elif taken := [name for name in (ROWS, MANIFEST) if (folder / name).exists()]:
             raise InputError(
                 f"{folder / taken[0]} exists, but there is no {RECORD}", hint="choose another folder"
@@ -150,7 +150,7 @@ class Job:
     def _read_rows(self) -> None:
         """Read the parts whose rows are all there, and verify a finished folder."""
         if self.finished:
-            self._verify((RECORD, ROWS))
+            _verify(self._home, (RECORD, ROWS))
         if not (self._home / ROWS).exists():
             return
         found: dict[int, list[dict[str, Any]]] = {}
@@ -166,17 +166,6 @@ class Job:
                 rows.clear()
             rows.append(row)
         self._rows = {part: rows for part, rows in found.items() if len(rows) == rows[0][OF]}
-
-    def _verify(self, names: Iterable[str]) -> None:
-        """Refuse a file of a finished folder that is not the one in its manifest."""
-        page = _read_manifest(self._home)
-        for name in names:
-            path = self._home / name
-            if not path.is_file() or sha256_file(path) != page["files"].get(name):
-                raise ArtifactError(
-                    f"{path} is missing, or was altered after the job was finished",
-                    hint="remove the folder and run it again",
-                )
 
     @property
     def finished(self) -> bool:
@@ -321,6 +310,18 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{folder / MANIFEST} was altered", hint="remove the folder and run it again")
     require_fields(page, folder / MANIFEST, {"files": dict})
     return page
+
+
+def _verify(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a file of a finished folder that is not the one in its manifest."""
+    page = _read_manifest(folder)
+    for name in names:
+        path = folder / name
+        if not path.is_file() or sha256_file(path) != page["files"].get(name):
+            raise ArtifactError(
+                f"{path} is missing, or was altered after the job was finished",
+                hint="remove the folder and run it again",
+            )
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
