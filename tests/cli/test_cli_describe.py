@@ -134,6 +134,9 @@ class TestRefusals:
         self.refused(done, "no reference table was given")
         assert "calibrate" in done.err
 
+    def test_a_model_folder_that_does_not_exist_comes_first(self, cli, photo, tmp_path):
+        self.refused(cli("describe", tmp_path / "model", photo), f"there is no folder {tmp_path / 'model'}")
+
     def test_a_table_that_is_nowhere(self, cli, checkpoint, photo, tmp_path):
         self.refused(
             cli("describe", checkpoint("llava"), photo, "-t", tmp_path), "contains no reference table"

@@ -209,9 +209,11 @@ def _require_layer(table: str, layer: int | None) -> None:
 
 
 def require_pictures(name: str, pictures: Sequence[Path]) -> None:
-    """Refuse unreadable pictures before a model is loaded; warn if `world` cannot know them."""
+    """Refuse a model's folder that does not exist and unreadable pictures; warn if `world` cannot know them."""
+    from reweigh.families.load import require_folder
     from reweigh.images import read_image
 
+    require_folder(name)
     sizes = {path: read_image(path).size for path in pictures}
     if name == WORLD:
         _warn_of_strange(sizes)

@@ -51,7 +51,7 @@ def load(
         raise InputError(f"dtype {dtype!r} is unknown", hint=f"one of auto, {', '.join(DTYPES)}")
     if target != "auto":
         _require_device(target)
-    _require_folder(str(name))
+    require_folder(str(name))
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     placed = {"device_map": "auto"} if target == "auto" else {}
     try:
@@ -72,7 +72,7 @@ def load(
     return (model if placed else model.to(target)).eval(), processor
 
 
-def _require_folder(name: str) -> None:
+def require_folder(name: str) -> None:
     """Refuse the path of a folder that does not exist; a Hub id has one slash and starts with a name."""
     is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1 or "\\" in name
     if not is_path or Path(name).is_dir():
