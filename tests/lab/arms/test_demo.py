@@ -103,6 +103,6 @@ def test_the_page_explains_a_change_and_needs_no_other_file(shown, figures):
     assert not re.search(r"(?:src|href)=[\"']?https?:", page)
     named = re.findall(r"^(evaluation-0-\d+): ", text, flags=re.MULTILINE)
     assert named
-    assert all(f"<h3>Scene {name}</h3>" in page for name in named)
+    assert all(f"<h3>Scene {int(name.rpartition('-')[2])}</h3>" in page for name in named)
     assert 'alt="Drawn scene with ' in page
     assert 'class="scale muted"' in page
